@@ -27,10 +27,10 @@ enum Way {
 }
 
 /// Works until something fails, or until it is this rank's turn to go. Counts itself as soon as it is in the middle of that.
-fn work(world: Communicator, roles: Roles, goes: Option<Way>, at_work: &AtomicUsize) -> Option<String> {
+fn work(world: Communicator, roles: Roles, serving: usize, goes: Option<Way>, at_work: &AtomicUsize) -> Option<String> {
     let server = ParameterServer::connect(&world, roles).unwrap();
     let assignment =
-        Assignment { plan: plan(1, &[50_000, 70], 20_000, 2), iterations: 0..10_000, mode: Mode::Aggregate };
+        Assignment { plan: plan(1, &[50_000, 70], 20_000, serving), iterations: 0..10_000, mode: Mode::Aggregate };
     server.assign(&assignment).unwrap();
     for iteration in 0..10_000 {
         let mut pending = Vec::new();
@@ -58,8 +58,8 @@ fn work(world: Communicator, roles: Roles, goes: Option<Way>, at_work: &AtomicUs
     None
 }
 
-/// What every other rank said, by rank, when one went; and how long the last took.
-fn without(lost: usize, way: Way, links: Transport) -> (Vec<Option<String>>, Duration) {
+/// What every other rank said, by rank, when one went; and how long the last took. So many shards serve.
+fn without(lost: usize, way: Way, links: Transport, serving: usize) -> (Vec<Option<String>>, Duration) {
     let roles = Roles::new(ROLES.0, ROLES.1).unwrap();
     let config = ThreadsConfig { transport: links, ..ThreadsConfig::default() };
     let ranks = Communicator::threads_with(roles.world_size(), &config).unwrap();
@@ -68,7 +68,7 @@ fn without(lost: usize, way: Way, links: Transport) -> (Vec<Option<String>>, Dur
         let goes = (world.rank() == lost).then_some(way);
         let at_work = at_work.clone();
         thread::spawn(move || match roles.shard_of(world.rank()) {
-            None => work(world, roles, goes, &at_work),
+            None => work(world, roles, serving, goes, &at_work),
             Some(_) => {
                 if goes.is_some() {
                     let other = world.clone();
@@ -89,10 +89,15 @@ fn without(lost: usize, way: Way, links: Transport) -> (Vec<Option<String>>, Dur
 }
 
 fn assert_told(said: &[Option<String>], lost: usize, what: &str) {
+    assert_told_of(said, lost, |_| "push-pull", what);
+}
+
+/// `operation`: what a rank was at.
+fn assert_told_of(said: &[Option<String>], lost: usize, operation: fn(usize) -> &'static str, what: &str) {
     for (rank, said) in said.iter().enumerate().filter(|(rank, _)| *rank != lost) {
         let said = said.as_deref().unwrap_or_else(|| panic!("{what}: rank {rank} noticed nothing"));
         let named = said.contains(&format!("rank {rank} on ")) && said.contains(&format!("rank {lost}"));
-        assert!(named && said.contains("push-pull"), "{what}: rank {rank} said: {said}");
+        assert!(named && said.contains(operation(rank)), "{what}: rank {rank} said: {said}");
         assert!(said.contains("start the job again"), "{what}: rank {rank} does not say what to do: {said}");
     }
 }
@@ -101,7 +106,7 @@ fn assert_told(said: &[Option<String>], lost: usize, what: &str) {
 fn survivors_of_a_lost_worker_end_and_say_who_where_and_what() {
     for links in LINKS {
         for way in [Way::Abort, Way::Leave] {
-            let (said, took) = without(1, way, links);
+            let (said, took) = without(1, way, links, ROLES.1);
             assert_told(&said, 1, &format!("{links:?}, {way:?}"));
             assert!(took < SOON, "{links:?}, {way:?}: {took:?}");
         }
@@ -111,9 +116,22 @@ fn survivors_of_a_lost_worker_end_and_say_who_where_and_what() {
 #[test]
 fn survivors_of_a_lost_shard_end_and_say_who_where_and_what() {
     for links in LINKS {
-        let (said, took) = without(3, Way::Abort, links);
+        let (said, took) = without(3, Way::Abort, links, ROLES.1);
         assert_told(&said, 3, &format!("{links:?}"));
         assert!(took < SOON, "{links:?}: {took:?}");
+    }
+}
+
+/// One shard serves, and the other waits for a plan in which it does: a world without it, or without a worker, ends all the same.
+#[test]
+fn a_shard_that_only_waits_is_missed_and_misses_others() {
+    let operation = |rank| if rank == 3 { "broadcast" } else { "push-pull" };
+    for links in LINKS {
+        for lost in [1, 3] {
+            let (said, took) = without(lost, Way::Abort, links, 1);
+            assert_told_of(&said, lost, operation, &format!("{links:?}, rank {lost}"));
+            assert!(took < SOON, "{links:?}: {took:?}");
+        }
     }
 }
 

@@ -128,11 +128,14 @@ pub fn training_memory(
     let hosts = world_size.div_ceil(workers.max(1)).max(1);
     let strategy = options.parsed_strategy().ok();
     let compression = strategy.as_ref().and_then(|strategy| options.compression(strategy).ok()?);
+    let is_open = world_size > 1 && strategy.as_ref().is_some_and(|strategy| strategy.arch_is_open());
     let servers = strategy.and_then(|strategy| strategy.servers(world_size, hosts));
     let shards = servers.map(|servers| {
         let here = servers.shards.div_ceil(hosts);
         (ShardsHere { here, all: servers.shards, dedicated: servers.dedicated }, servers.apply)
     });
+    // One shard of each host, of which the first may be the only one that serves.
+    let shards = shards.or(is_open.then_some((ShardsHere { here: 1, all: 1, dedicated: false }, false)));
     let estimate = shards.map_or(estimate, |(shards, apply)| estimate.with_servers(shards, apply));
     let shards = shards.map(|(shards, _)| shards);
     compression.map_or(estimate, |compression| estimate.with_compression(&compression, world_size, shards))
@@ -395,6 +398,9 @@ mod tests {
         assert_eq!((here.workers, all.workers), (4, 8));
         assert_eq!(here.worker_bytes(), all.worker_bytes());
         assert!(here.data > 0 && all.servers > 0 && here.servers.abs_diff(all.servers / 2) <= 1, "{here:?} {all:?}");
+        // Of the shards that are met, one alone may serve.
+        let open = TrainOptions { strategy: "auto".into(), ..TrainOptions::default() };
+        assert_eq!(training_memory(&open, &data, None, 8, 4).servers, all.servers);
         // Of a model of the caller's own, its parameters are known.
         let own = training_memory(&options, &data, Some(1_000_000), 8, 4);
         assert_eq!((own.gradients, own.parameters, own.workers, own.data), (4_000_000, 4_000_000, 4, here.data));

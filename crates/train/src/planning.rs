@@ -110,7 +110,7 @@ impl Planning<'_> {
             return Ok(());
         }
         let strategy = &plan.strategy;
-        Err(TrainError::Options(format!("the strategy {strategy} wants {wanted} shards, and {shards} serve here")))
+        Err(TrainError::Options(format!("the strategy {strategy} wants {wanted} shards, and {shards} are here")))
     }
 
     /// What the strategy adds to the start of operations.

@@ -22,7 +22,9 @@ use std::time::{Duration, Instant};
 use paceline_comm::{CallOptions, CommError, Communicator, Element, Protocol, Reduction, VerifiedProgram};
 use paceline_plan::CollectiveKind;
 use paceline_tune::environment::{Call, CostModel, OwnModel};
-use paceline_tune::{Action, Choice, Congestion, Context, ContextKey, Policy, Schedule, State, Tuner, WireProtocol};
+use paceline_tune::{
+    Action, Choice, Congestion, Context, ContextKey, Course, Policy, Schedule, State, Tuner, WireProtocol,
+};
 
 pub(crate) use congestion::of_number;
 pub(crate) use followed::rules_elsewhere;
@@ -74,6 +76,8 @@ struct Leader {
     published: Version,
     /// Meetings since a context was called.
     waited: BTreeMap<Context, u32>,
+    /// At the last meeting it has seen what was called, and learned from it.
+    has_looked: bool,
 }
 
 impl<'a> TunedCalls<'a> {
@@ -86,6 +90,7 @@ impl<'a> TunedCalls<'a> {
             situations: Situations::new(),
             published: Version::default(),
             waited: BTreeMap::new(),
+            has_looked: false,
         };
         let (topology, costs) = (communicator.topology(), communicator.link_costs());
         TunedCalls {
@@ -293,7 +298,7 @@ impl<'a> TunedCalls<'a> {
         if let Some(leader) = &mut self.leader {
             next = leader.next(self.policies.active(), &made, &numbers, &self.model);
             let calls = taken(&made, &numbers, |bytes| self.meetings.call_s(bytes));
-            let calls = Calls { are_settled: numbers.keys().all(|context| leader.is_settled(context)), ..calls };
+            let calls = Calls { are_settled: leader.is_settled(), ..calls };
             let every = self.meetings.plan(least[2], together.elapsed(), calls);
             told = [leader.learning.congestion() as i64, i64::try_from(every).unwrap_or(i64::MAX)];
         }
@@ -354,11 +359,14 @@ fn state_of(
 }
 
 impl Leader {
-    /// Is nothing to be found out of a context, and nothing looks as if that would change?
-    fn is_settled(&self, context: &Context) -> bool {
-        let is_chosen_from = situation_of(&self.situations, context).is_some();
-        let course = self.learning.course(context);
-        course.map_or(!is_chosen_from, |course| course.is_decided() && !course.is_suspicious())
+    /// Is nothing to be found out of the contexts that are called, now and then at least, and nothing looks as if that would change?
+    fn is_settled(&self) -> bool {
+        self.has_looked
+            && self.situations.iter().all(|(context, situation)| {
+                let is_gone = self.waited.get(context).is_some_and(|waited| *waited > WAITS_MAX);
+                let is_decided = |course: &Course| course.is_decided() && !course.is_suspicious();
+                situation.is_none() || is_gone || self.learning.course(context).is_some_and(is_decided)
+            })
     }
 
     /// Learns from calls, and makes the next version of it; none if it would be the same. `numbers`: how many calls each context
@@ -372,8 +380,10 @@ impl Leader {
     ) -> Option<Version> {
         if active < self.published.number {
             // Somebody lacks it: it is sent again.
+            self.has_looked = false;
             return Some(self.published.clone());
         }
+        self.has_looked = true;
         for (context, (_, state)) in numbers {
             self.situations.entry(*context).or_insert_with(|| typical_situation(model, state));
         }

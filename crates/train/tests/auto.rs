@@ -97,7 +97,7 @@ fn other_numbers_of_shards_than_there_are_are_refused() {
             on_workers(2, 3, |peers| train_model(peers, backend(ModelName::Mlp, 0), &data, &options, &mut Silent));
         for result in results {
             let message = result.unwrap_err().to_string();
-            assert!(message.contains(&format!("wants {wanted} shards, and 3 serve here")), "{message}");
+            assert!(message.contains(&format!("wants {wanted} shards, and 3 are here")), "{message}");
         }
     }
 }

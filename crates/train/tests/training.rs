@@ -110,7 +110,7 @@ fn servers_that_are_not_there_are_missed() {
     let communicator = Communicator::solo().unwrap();
     let refused = train_model(&communicator, backend(ModelName::Mlp, 0), &data, &options, &mut Silent);
     let message = refused.unwrap_err().to_string();
-    assert!(message.contains("wants 2 shards, and 0 serve here"), "{message}");
+    assert!(message.contains("wants 2 shards, and 0 are here"), "{message}");
 }
 
 /// Two algorithms add up in different orders, which the last bits show.

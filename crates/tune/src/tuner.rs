@@ -459,6 +459,11 @@ impl Tuner {
         self.courses.iter().map(|(context, course)| (context, &**course))
     }
 
+    /// What has become of a context, if it has come.
+    pub fn course(&self, context: &Context) -> Option<&Course> {
+        self.courses.get(context).map(|course| &**course)
+    }
+
     /// The learner.
     pub fn learner(&self) -> &dyn Learner {
         &*self.learner

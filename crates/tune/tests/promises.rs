@@ -185,7 +185,7 @@ fn the_llm_mix_beats_the_best_fixed_configuration_once_it_is_learned() {
             for (context, progress) in &outcome.contexts {
                 // What is far from the best by then says where to look.
                 if progress.learned.over_oracle() > 0.1 {
-                    let course = tuner.courses().find(|(other, _)| *other == context).map(|(_, course)| course);
+                    let course = tuner.course(context);
                     let said = course.map(|course| (course.standing(), course.calls, course.explored, course.drifts));
                     let (over, default) =
                         (progress.learned.over_oracle(), progress.learned.default_s / progress.learned.oracle_s);

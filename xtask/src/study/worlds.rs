@@ -148,8 +148,8 @@ impl Worlds {
     }
 }
 
-/// A method on workers of so many hosts, with its servers beside them. Where the arch is open each host has a shard, which serves if
-/// that is predicted to be faster.
+/// A method on workers of so many hosts, with its servers beside them. Where the arch is open each host has a shard, of which
+/// as many serve as are predicted to be the fastest.
 pub fn cell(method: &str, workload: &Workload, workers: usize, hosts: usize) -> Result<Cell, Error> {
     let strategy = Registry::built_in().parse(method).map_err(|error| format!("{method}: {error}"))?;
     let profile = &workload.profile;

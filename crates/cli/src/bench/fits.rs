@@ -129,7 +129,7 @@ impl Needs {
         let compression = strategy.as_ref().and_then(|strategy| registry.compressors().of(strategy).ok()?);
         let is_open = strategy.as_ref().is_some_and(|strategy| strategy.arch_is_open());
         let apply = strategy.is_some_and(|strategy| strategy.servers_apply());
-        // Where the arch is open, those here may be the only ones that serve.
+        // Where the arch is open, those here may be the only ones that serve: at most so much.
         let all = if is_open { here.shards } else { cell.shards };
         let shards = ShardsHere { here: here.shards, all, dedicated: cell.dedicated_servers };
         let shards = (cell.shards > 0).then_some(shards);

@@ -362,7 +362,7 @@ impl<'a> JobTuner<'a> {
 
     /// What is best by the times of calls.
     fn best(&self, context: &Context) -> Choice {
-        match self.tuner.courses().find(|(other, _)| *other == context).map(|(_, course)| course.standing()) {
+        match self.tuner.course(context).map(Course::standing) {
             Some(Standing::Chosen(choice, _)) => choice,
             _ => Choice::Default,
         }

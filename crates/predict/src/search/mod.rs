@@ -244,8 +244,8 @@ pub fn search(question: &Question) -> Result<Answer, SearchError> {
     for way in &bounded {
         let kind = (way.way.place(), &way.way.strategy.protocol.name, way.subject.profile.local_batch);
         let first = !kinds.contains(&kind);
-        // A simpler one that is hardly slower would be the answer.
-        if !first && way.samples_per_s_max <= found.best_samples_per_s() * (1.0 - WORTH) {
+        // A simpler one that is hardly slower would be the answer, and one of which more is known.
+        if !first && way.samples_per_s_max <= found.worth_a_look() {
             found.leave_out(way, None, Reason::Bound(way.samples_per_s_max));
         } else if schedules::try_all(way, &mut found) > 0 && first {
             kinds.push(kind);
@@ -307,6 +307,13 @@ impl<'a> BoundedWay<'a> {
     }
 }
 
+impl Candidate {
+    /// Where it leaves what was measured.
+    fn doubts(&self) -> usize {
+        self.prediction.extrapolated.len().saturating_sub(self.prediction.estimates)
+    }
+}
+
 /// What the search has come to.
 #[derive(Default)]
 pub(crate) struct Found {
@@ -315,8 +322,11 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    fn best_samples_per_s(&self) -> f64 {
-        self.candidates.iter().map(|candidate| candidate.prediction.samples_per_s).fold(0.0, f64::max)
+    /// What is at most so fast cannot be the answer: samples per second.
+    fn worth_a_look(&self) -> f64 {
+        let rate = |candidate: &&Candidate| candidate.prediction.samples_per_s;
+        let best = self.candidates.iter().max_by(|one, other| rate(one).total_cmp(&rate(other)));
+        best.map_or(0.0, |best| rate(&best) * (1.0 - if best.doubts() > 0 { WORTH_LEAVING } else { WORTH }))
     }
 
     /// Takes in a candidate, instead of a worse one of the same way and schedule.
@@ -438,10 +448,9 @@ impl Answer {
         let all_to_all =
             candidates().find(|other| other.strategy.arch.name == "a2a" && saves_at_most(best, WORTH_SERVERS, other));
         let best = all_to_all.filter(|_| best.strategy.arch.name == "ps").unwrap_or(best);
-        let doubts = |of: &Candidate| of.prediction.extrapolated.len().saturating_sub(of.prediction.estimates);
         let known = candidates().find(|other| {
             let same_arch = other.strategy.arch.name == best.strategy.arch.name;
-            same_arch && doubts(other) < doubts(best) && saves_at_most(best, WORTH_LEAVING, other)
+            same_arch && other.doubts() < best.doubts() && saves_at_most(best, WORTH_LEAVING, other)
         });
         known.unwrap_or(best)
     }

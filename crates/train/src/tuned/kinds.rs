@@ -56,7 +56,9 @@ const SPREADS: u64 = 0x9e37_79b9_7f4a_7c15;
 impl Order {
     /// One more, of this key.
     pub(super) fn note(&mut self, key: u64) {
-        self.0 = (self.0.rotate_left(5) ^ key).wrapping_add(1).wrapping_mul(SPREADS);
+        let mixed = (self.0.rotate_left(5) ^ key).wrapping_add(1).wrapping_mul(SPREADS);
+        // Products carry upwards only.
+        self.0 = mixed ^ mixed >> 32;
     }
 
     /// As a number that an `f64` holds exactly.

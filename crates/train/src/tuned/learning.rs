@@ -144,7 +144,7 @@ impl Learning {
     }
 
     pub(crate) fn course(&self, context: &Context) -> Option<&Course> {
-        self.tuner.courses().find(|(other, _)| *other == context).map(|(_, course)| course)
+        self.tuner.course(context)
     }
 
     /// What the calls of a context have cost.

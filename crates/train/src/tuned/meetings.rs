@@ -8,13 +8,13 @@ use paceline_tune::Schedule;
 /// Meetings take no more than this share of the time of the calls between them.
 pub(crate) const SHARE: f64 = 0.01;
 
-/// Where nothing is open, they take no more than this share, if what changes is still seen in time.
-const SETTLED_SHARE: f64 = SHARE / 4.0;
+/// Where nothing is open, there are up to so many times as many calls between them, if what changes is still seen in time.
+const SETTLED_TIMES: f64 = 4.0;
 
-/// What changes is seen in time if the ranks meet after so many seconds.
+/// What changes is seen in time if the ranks meet after so many seconds of calls.
 const SETTLED_S: f64 = 5e-3;
 
-/// Calls are short if more than so many of a context lie between two meetings however often these come, and then half a second is in time.
+/// Calls are short if more than so many of a context lie between two meetings that take all of [`SHARE`]: then so much is in time.
 const SHORT: f64 = 1000.0;
 const SETTLED_SHORT_S: f64 = 0.5;
 
@@ -141,7 +141,7 @@ impl Meetings {
             (true, true) => {
                 let are_short = for_share * calls.most as f64 / passed > SHORT;
                 let in_time = if are_short { SETTLED_SHORT_S } else { SETTLED_S } * passed / calls.seconds;
-                for_turns.max(for_share).max(in_time.min(for_share * self.share / SETTLED_SHARE))
+                for_turns.max(for_share).max(in_time.min(SETTLED_TIMES * for_share))
             }
         };
         every.min(GROWS * passed).ceil().max(1.0) as u64
@@ -216,11 +216,15 @@ mod tests {
             let mut meetings = Meetings { passed: 100_000, mean_s: Some(takes_s), ..meetings(1e-6) };
             meetings.plan(takes_s, Duration::ZERO, calls)
         };
-        let cases = [(1e-6, 5e-6, 4.0), (1e-4, 1e-5, 4.0), (1e-4, 4e-5, 1.25), (1e-3, 1e-4, 1.0), (1e-6, 1e-3, 4.0)];
+        // Within 5 ms, up to them, beyond them; and the same of short calls and half a second.
+        let long = [(1e-4, 1e-5, 4.0), (1e-4, 4e-5, 1.25), (1e-3, 1e-4, 1.0)];
+        let cases = long.into_iter().chain([(1e-6, 1e-3, 4.0), (1e-5, 2e-3, 2.5), (1e-5, 1e-2, 1.0)]);
         for (call_s, takes_s, times) in cases {
             let [open, settled] = [false, true].map(|settled| every(call_s, takes_s, settled) as f64);
             assert!((settled / open - times).abs() < 0.05 * times, "{call_s} s, {takes_s} s: {open}, {settled}");
         }
+        let calls = Calls { seconds: 1.0, most: 1000, are_settled: true };
+        assert_eq!(meetings(1e-6).always().plan(1e-3, Duration::ZERO, calls), 1, "at each boundary is at each one");
     }
 
     #[test]

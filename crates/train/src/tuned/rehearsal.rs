@@ -326,6 +326,7 @@ impl TunedCalls<'_> {
             _ => None,
         };
         self.policies.spread(self.communicator, next.as_ref(), &mut [])?;
+        self.kinds.forget();
         Ok(outcome.rehearsed)
     }
 }
@@ -372,10 +373,15 @@ mod tests {
                 Choice::Play(action) => Some(action.channels),
                 Choice::Default => None,
             });
+            // Of calls that nobody learns from, what stands is asked for once, and again when something else does.
+            let plain = CallOptions::default();
+            let place = tuned.place(CollectiveKind::AllReduce, 64 << 10, &CALL);
+            assert_eq!(tuned.stands(place, &plain), Choice::Default);
             let found = tuned.rehearse(&state, 10 * LIMIT, |tuned, choice| play(tuned, choice, channels)).unwrap();
             let (choice, gain) = found.chosen.expect("two thirds are a gain");
             assert!(gain.share > 0.3, "{gain:?}");
             assert_eq!(tuned.policies.current().choice(state.context().key(), Some(0)), choice);
+            assert_eq!(tuned.stands(place, &plain), choice);
             assert_eq!(tuned.policies.active(), 1);
             if let Some(tuner) = tuned.tuner() {
                 let standing = tuner.courses().next().unwrap().1.standing();

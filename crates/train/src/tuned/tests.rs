@@ -233,6 +233,11 @@ fn short_calls_meet_seldom_and_change_together() {
             }
             assert!(calls.made.len() <= Schedule::LENGTH_MAX, "{} calls are remembered", calls.made.len());
             versions.push(calls.boundary().unwrap());
+            // What calls take that are not recorded.
+            let state = calls.state_of(CollectiveKind::AllReduce, 128, &CALL);
+            let place = calls.place(CollectiveKind::AllReduce, 128, &CALL);
+            let stands = calls.policies.current().choice(state.context().key(), None);
+            assert_eq!(calls.stands(place, &CallOptions::default()), stands, "boundary {boundary}");
             // After a meeting nothing is counted.
             meetings += usize::from(calls.kinds.called() == 0);
         }

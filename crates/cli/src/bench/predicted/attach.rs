@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use paceline_plan::{Cluster, Constant, EmulationError, NetworkModel, Profile};
+use paceline_plan::{Cluster, Constant, EmulationError, MeasuredRange, NetworkModel, Profile};
 use paceline_predict::search::{Candidate, Question, Space, archs_of_world, search};
 use paceline_predict::{Job, Prediction, predict_plan, predict_scheduled};
 use paceline_schedule::Schedulers;
@@ -88,7 +88,13 @@ impl<'a> Sources<'a> {
         }
         let strategy = self.strategy(cell)?;
         let ground = self.ground(cell, &strategy, profile)?;
-        let cluster = ground.crowded(ground.cluster.clone(), cell.workers, profile);
+        let mut cluster = ground.crowded(ground.cluster.clone(), cell.workers, profile);
+        if strategy.arch_is_open() && cell.shards > 0 {
+            // Those that `auto` times when it searches.
+            let all = MeasuredRange { workers: [cell.workers; 2], bytes: [0, u64::MAX], ..MeasuredRange::default() };
+            cluster.measured =
+                Some(MeasuredRange { shards: Some([cell.shards; 2]), ..cluster.measured.unwrap_or(all) });
+        }
         let prediction = self.prediction(cell, &strategy, &cluster, profile)?;
         let crowd = ground.crowd(cell.workers, self.study.machine.cores);
         let doubts = ground.doubts.into_iter().chain(crowd).collect();

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use paceline_comm::{CommError, Communicator};
 use paceline_train::{Finish, Rehearsed, links_of, race};
-use paceline_tune::{Choice, Policy, State};
+use paceline_tune::{Choice, Course, Policy, State};
 use serde::Serialize;
 
 use super::super::exercise::Subject;
@@ -73,7 +73,8 @@ pub struct TunedSize {
     pub calls_worst_prefix: Option<f64>,
     /// The same measure of the default against itself: noise.
     pub default_over_itself: Option<f64>,
-    /// What a boundary takes in the mean, whether the ranks meet at it or not; there is one after every [`ITERATION`] calls.
+    /// What a boundary takes in the mean, whether the ranks meet at it or not; there is one after every [`ITERATION`] calls. Less what the
+    /// clock says of nothing.
     pub boundary_us: f64,
     /// Calls of choices that were tried, by the last job.
     pub explored: u64,
@@ -192,7 +193,7 @@ fn summary(
     let fastest = after.rivals.iter().map(|rival| ratio(&after.tuned.fastest, &rival.fastest));
     let default = &learning.rivals[0].slowest;
     let (context, policy) = (state.context(), bench.tuned.standing());
-    let course = bench.tuned.tuner().and_then(|tuner| tuner.courses().find(|(seen, _)| **seen == context));
+    let course = bench.tuned.tuner().and_then(|tuner| tuner.course(&context));
     TunedSize {
         bytes: bench.bytes(),
         choices: contestants.existing,
@@ -201,7 +202,7 @@ fn summary(
         search_ended: finish.is_complete,
         oracle: in_words(&bench.tuned, state, rivals[oracle]),
         chosen: in_words(&bench.tuned, state, policy.choice(context.key(), 0)),
-        decided: course.is_some_and(|(_, course)| course.is_decided()),
+        decided: course.is_some_and(Course::is_decided),
         jobs: 1,
         calls: learning.boundaries.len(),
         compared: after.boundaries.len(),
@@ -218,8 +219,8 @@ fn summary(
         calls_worst_prefix: worst_prefix(&learning.tuned.slowest, default),
         default_over_itself: over_itself(default),
         boundary_us: learning.boundary_us(),
-        explored: course.map_or(0, |(_, course)| course.explored),
-        drifts: course.map_or(0, |(_, course)| course.drifts),
+        explored: course.map_or(0, |course| course.explored),
+        drifts: course.map_or(0, |course| course.drifts),
         rehearsal: None,
         policy,
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use paceline_tune::{Choice, Context, Cost, Course, Decision, Ledger, Situation, Tuner};
+use paceline_tune::{Choice, Cost, Decision, Ledger, Situation, Tuner};
 
 /// What calls were to take in so many rounds, and none of them took, is none of NCCL's choices.
 pub(super) const UNHEARD_MAX: u32 = 3;
@@ -82,18 +82,13 @@ impl Kind {
             self.pending = Some(decision);
             tuner.observe_repeated(&self.situation, arm, mean_s);
         }
-        self.ledger.count(self.drifts(tuner), arm, seconds.len() as u64, seconds.iter().sum());
+        let drifts = tuner.course(&self.situation.context).map_or(0, |course| course.drifts);
+        self.ledger.count(drifts, arm, seconds.len() as u64, seconds.iter().sum());
     }
 
     /// What its calls have cost, if this choice is the best that is known.
     pub(super) fn cost(&self, best: Choice) -> Cost {
         self.ledger.cost(self.situation.arm_of(best))
-    }
-
-    /// How often the network has changed for these calls.
-    fn drifts(&self, tuner: &Tuner) -> u32 {
-        let of_these = |(context, _): &(&Context, &Course)| **context == self.situation.context;
-        tuner.courses().find(of_these).map_or(0, |(_, course)| course.drifts)
     }
 }
 
