@@ -1,0 +1,41 @@
+//! What a tuner is told besides the times of the calls that it has decided.
+
+use super::{Course, Tuner};
+use crate::action::{Choice, Situation};
+
+impl Tuner {
+    /// The longest of several calls of which the mean is observed took so many seconds: while their arm is tried, that may be enough to
+    /// put it out.
+    pub fn observe_longest(&mut self, situation: &Situation, arm: usize, seconds: f64) {
+        let Some(tried) = situation.arms.get(arm).filter(|_| arm != situation.default) else { return };
+        let stands = self.course(&situation.context).and_then(Course::stands) == Some(arm);
+        if !stands && self.guard.is_slow(&situation.context, seconds) {
+            self.guard.veto(&situation.context, tried.action);
+        }
+    }
+
+    /// A choice turns out to be none: the library does not do it. It is out until the network changes, also where it stands or is tried.
+    pub fn veto(&mut self, situation: &Situation, arm: usize) {
+        let Some(action) = situation.arms.get(arm).filter(|_| arm != situation.default).map(|it| it.action) else {
+            return;
+        };
+        self.guard.veto(&situation.context, action);
+        let Some(mut course) = self.courses.remove(&situation.context) else { return };
+        if course.stands() == Some(arm) {
+            self.revert(situation, &mut course, Choice::Play(action));
+        }
+        self.courses.insert(situation.context, course);
+    }
+
+    /// Somebody has seen from elsewhere that the network is another one, while all calls of a context were the default's, of which
+    /// [`Tuner::observe_repeated`] was told: it begins anew.
+    pub fn changed(&mut self, situation: &Situation) {
+        let Some(mut course) = self.courses.remove(&situation.context) else { return };
+        if situation.arms.len() > 1 {
+            // What the default has taken since is no loss and no gain of anybody.
+            course.calm_until = self.guard.calls(&situation.context);
+            self.begin_anew(situation, &mut course);
+        }
+        self.courses.insert(situation.context, course);
+    }
+}
