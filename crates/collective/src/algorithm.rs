@@ -71,18 +71,14 @@ pub trait Algorithm: Send + Sync {
     /// `docs/algorithms.md` has it with its source.
     fn tile_seconds(&self, topology: &Topology, bytes: f64, costs: &LinkCosts) -> TileSeconds;
 
-    /// The closed formula: seconds for `bytes` per block, in tiles of `tile_bytes`, on links of this cost, with as many
-    /// tiles in flight as the pipeline can use.
+    /// The closed formula: seconds for `bytes` per block, in tiles of `tile_bytes`, on links of this cost, of which each rank has
+    /// [`WINDOW`] in work.
     fn seconds(&self, topology: &Topology, bytes: usize, tile_bytes: usize, costs: &LinkCosts) -> f64 {
         let tiles = tiles(bytes, tile_bytes);
-        let TileSeconds { first, gaps, .. } = self.tile_seconds(topology, bytes.min(tile_bytes) as f64, costs);
-        let lost = self.contention_seconds(topology, bytes as f64, costs);
-        if tiles == 1 {
-            return first + lost;
-        }
-        let full = self.tile_seconds(topology, tile_bytes as f64, costs).next * (tiles - 2) as f64;
-        let rest = self.tile_seconds(topology, (bytes - (tiles - 1) * tile_bytes) as f64, costs).next;
-        first + (full + rest - gaps).max(0.0) + lost
+        let tile = |bytes: usize| self.tile_seconds(topology, bytes as f64, costs);
+        let last = tile(bytes - (tiles - 1) * tile_bytes.min(bytes));
+        let full = if tiles == 1 { last } else { tile(tile_bytes) };
+        full.of_tiles(tiles, &last) + self.contention_seconds(topology, bytes as f64, costs)
     }
 
     /// Of these, the seconds for which its busiest port is busy: what others in flight beside it have to wait for.
@@ -119,6 +115,10 @@ pub trait Algorithm: Send + Sync {
     }
 }
 
+/// How many tiles of an operation a rank has in work at once: enough to keep both directions of a link busy while a third tile is
+/// combined. The next one begins when the first of them is done, as scratch is for no more.
+pub const WINDOW: usize = 4;
+
 /// What the tiles of a pipeline take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TileSeconds {
@@ -128,21 +128,45 @@ pub struct TileSeconds {
     pub next: f64,
     /// How long that port is idle between two messages of the first tile: further tiles use that time first.
     pub gaps: f64,
+    /// How long a rank has a tile in work, from its first message to its last, that which has it longest.
+    pub held: f64,
 }
 
 impl TileSeconds {
+    /// Seconds of `tiles` such tiles, of which the last one takes what `last` says. Ports bound it, or the window: then a rank begins
+    /// a tile whenever one is done, and as many rounds of [`WINDOW`] of them as there are take what one is held.
+    pub fn of_tiles(&self, tiles: usize, last: &TileSeconds) -> f64 {
+        let TileSeconds { first, next, gaps, held } = *self;
+        let batch = |tiles: usize| match tiles {
+            1 => last.first,
+            _ => first + ((tiles - 2) as f64 * next + last.next - gaps).max(0.0),
+        };
+        let rounds = (tiles - 1) / WINDOW;
+        batch(tiles).max(rounds as f64 * held + batch(tiles - rounds * WINDOW))
+    }
+
     /// The same messages, of which the busiest port carries `next` seconds, over a `link` that may be another than theirs. It idles
     /// for no longer than the first tile leaves it, less the latency of its last message.
     #[doc(hidden)]
     pub fn beside(self, next: f64, link: &LinkCost) -> TileSeconds {
         let last = next + link.latency();
         let first = self.first.max(last);
-        TileSeconds { first, next, gaps: self.gaps.min(first - last) }
+        TileSeconds { first, next, gaps: self.gaps.min(first - last), held: self.held.max(last) }
     }
 
     /// A pipeline in which the busiest port has no gaps.
     pub(crate) const fn pipeline(first: f64, next: f64) -> Self {
-        TileSeconds { first, next, gaps: 0.0 }
+        TileSeconds::with_gaps(first, next, 0.0)
+    }
+
+    /// The same where tiles are passed on, and nothing comes back: a rank has one in work while it takes it in and hands it on.
+    pub(crate) fn passed_on(first: f64, next: f64, link: &LinkCost) -> Self {
+        TileSeconds { first, next, gaps: 0.0, held: first.min(link.latency() + 2.0 * next) }
+    }
+
+    /// One in which some rank has a tile in work from its start to its end.
+    pub(crate) const fn with_gaps(first: f64, next: f64, gaps: f64) -> Self {
+        TileSeconds { first, next, gaps, held: first }
     }
 
     /// Nothing moves.
@@ -197,11 +221,8 @@ pub(crate) fn chained(messages: f64, link: &LinkCost, rest: f64) -> TileSeconds 
     if messages < 1.0 {
         return TileSeconds::NONE;
     }
-    TileSeconds {
-        first: messages * link.alpha + rest,
-        next: messages * link.overhead + rest,
-        gaps: (messages - 1.0) * link.latency(),
-    }
+    let (first, next) = (messages * link.alpha + rest, messages * link.overhead + rest);
+    TileSeconds::with_gaps(first, next, (messages - 1.0) * link.latency())
 }
 
 /// Slices of a tile that go their ways at the same time, each in so many rounds: while the messages of one are under way,
@@ -212,5 +233,5 @@ pub(crate) fn side_by_side(slices: f64, rounds: f64, link: &LinkCost, port: f64)
     }
     let others = (slices - 1.0) / slices * port / rounds;
     let gaps = (rounds - 1.0) * (link.latency() - others).max(0.0);
-    TileSeconds { first: link.latency() + port + gaps, next: port, gaps }
+    TileSeconds::with_gaps(link.latency() + port + gaps, port, gaps)
 }

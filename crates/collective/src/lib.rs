@@ -75,7 +75,7 @@ mod send_receive;
 mod topology;
 mod waits;
 
-pub use algorithm::{Algorithm, TileSeconds, tiles};
+pub use algorithm::{Algorithm, TileSeconds, WINDOW, tiles};
 pub use all_reduce::{ReEncodingAllReduce, bcube_all_reduce, re_encoding_all_reduce, torus_all_reduce};
 pub use builder::{Place, RankBuilder};
 pub use flat::FlatAlgorithm;

@@ -24,9 +24,6 @@ use crate::records::Described;
 use crate::world::World;
 use crate::{Buffer, CallOptions, CommError, Element};
 
-/// Tiles in flight: enough to keep both directions of a link busy while a third tile is combined.
-pub(crate) const WINDOW: u32 = 4;
-
 /// A group of ranks that communicate. Clones are the same communicator; it may be used from several threads. Which call of
 /// a rank meets which of another follows from their order; threads that call at once have none, so they name their calls
 /// ([`CallOptions::operation`], the tags of messages), or each has a communicator of its own ([`Communicator::split`]).
@@ -299,7 +296,7 @@ impl Communicator {
             group: members,
             priority: call.settings.priority,
             deadline: call.settings.timeout.unwrap_or(self.world.timeout), // From when it is posted.
-            window: WINDOW,
+            window: paceline_collective::WINDOW as u32,
             shared_memory: self.is_shared(&call.input) && self.is_shared(&call.output),
             input_lengths: call.program.as_ref().and_then(VerifiedProgram::input_lengths),
             tuning: call.settings.tuning,

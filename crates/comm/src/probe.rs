@@ -9,7 +9,6 @@ use paceline_collective::registry::find;
 use paceline_fabric::Transport;
 use paceline_plan::{CollectiveKind, DataType, LinkCost, LinkCosts, Reduction};
 
-use crate::communicator::WINDOW;
 use crate::{CallOptions, CommError, Communicator};
 
 /// Rounds of a few small all-reduces and a large one: spread over some milliseconds, so that another process on the
@@ -35,7 +34,7 @@ const OVERHEAD_MEMORY_S: f64 = 0.2e-6;
 const LARGE_BYTES: usize = 1 << 20;
 
 /// Where streams meet in a switch, all tiles of a pipeline are in flight; that is when they meet.
-const CONTENDED_BYTES: usize = WINDOW as usize * LARGE_BYTES;
+const CONTENDED_BYTES: usize = paceline_collective::WINDOW * LARGE_BYTES;
 const CONTENDED_ROUNDS: usize = 3;
 
 /// Where ranks far outnumber processors: small enough for messages to decide, and parts large enough to go

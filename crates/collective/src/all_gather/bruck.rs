@@ -79,6 +79,6 @@ impl FlatAlgorithm for Bruck {
         }
         let next = log2_ceil(world) as f64 * link.overhead + wire + copies;
         let waits = FlatAlgorithm::rounds(self, world) as f64 * link.latency();
-        TileSeconds { first: waits + next, next, gaps: waits - link.latency() }
+        TileSeconds::with_gaps(waits + next, next, waits - link.latency())
     }
 }

@@ -109,11 +109,8 @@ impl Algorithm for Hierarchical {
         let latency = |count: f64, link: f64| if count > 0.0 { count * link } else { 0.0 };
         let round_the_ring = latency(hops, costs.across.latency()) + outside as f64 * across;
         let last = if peers > 0.0 { costs.within.latency() + peers * within } else { 0.0 };
-        TileSeconds {
-            first: (round_the_ring + last).max(port + latency(peers.min(1.0), costs.within.latency())),
-            next,
-            gaps: latency(hops - 1.0, costs.across.latency()),
-        }
+        let first = (round_the_ring + last).max(port + latency(peers.min(1.0), costs.within.latency()));
+        TileSeconds::with_gaps(first, next, latency(hops - 1.0, costs.across.latency()))
     }
 }
 

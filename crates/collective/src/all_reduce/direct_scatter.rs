@@ -68,6 +68,6 @@ impl FlatAlgorithm for DirectScatter {
         }
         let (peers, part) = ((world - 1) as f64, bytes / world as f64);
         let next = peers * (busy_folding(link, part) + busy(link, part));
-        TileSeconds { first: 2.0 * link.latency() + next, next, gaps: link.latency() }
+        TileSeconds::with_gaps(2.0 * link.latency() + next, next, link.latency())
     }
 }

@@ -82,7 +82,7 @@ impl FlatAlgorithm for HalvingDoubling {
             return chained(2.0 * exchanges, link, both_ways);
         }
         let taken_in = chained(2.0 * exchanges + 1.0, link, (link.beta + link.gamma) * bytes + both_ways);
-        TileSeconds { first: taken_in.first + sent(link, bytes), ..taken_in }
+        TileSeconds::with_gaps(taken_in.first + sent(link, bytes), taken_in.next, taken_in.gaps)
     }
 }
 

@@ -110,7 +110,7 @@ impl Algorithm for Hierarchical {
         let next = port.max(2.0 * hops * interface);
         // What lies between two hops; the phases within the hosts overlap with other tiles' hops.
         let gaps = if hops > 0.0 { (2.0 * hops - 1.0) * across.latency() } else { within.latency() };
-        TileSeconds { first: phases.iter().sum(), next, gaps }
+        TileSeconds::with_gaps(phases.iter().sum(), next, gaps)
     }
 }
 

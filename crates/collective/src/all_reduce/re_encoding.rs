@@ -112,6 +112,6 @@ impl FlatAlgorithm for ReEncodingAllReduce {
         let next = peers * (busy_folding(link, part) + busy(link, self.share * part)) + kernels;
         // Everyone waits for rank 0's message first.
         let skew = (peers - 1.0) * busy_folding(link, part);
-        TileSeconds { first: 2.0 * link.latency() + next + skew, next, gaps: link.latency() }
+        TileSeconds::with_gaps(2.0 * link.latency() + next + skew, next, link.latency())
     }
 }

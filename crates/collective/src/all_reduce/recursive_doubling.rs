@@ -85,7 +85,7 @@ impl FlatAlgorithm for RecursiveDoubling {
         }
         let taken_in = chained(exchanges + 1.0, link, (exchanges + 1.0) * (link.beta + link.gamma) * bytes);
         let waits = doubling.rounds() as f64 * link.latency();
-        TileSeconds { first: waits + taken_in.next + busy(link, bytes), ..taken_in }
+        TileSeconds::with_gaps(waits + taken_in.next + busy(link, bytes), taken_in.next, taken_in.gaps)
     }
 }
 

@@ -62,6 +62,6 @@ impl FlatAlgorithm for Binomial {
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
         let (rounds, messages) = (f64::from(world.ilog2()), log2_ceil(world) as f64);
         let next = messages * busy(link, bytes);
-        TileSeconds::pipeline(rounds * link.latency() + next, next)
+        TileSeconds::passed_on(rounds * link.latency() + next, next, link)
     }
 }

@@ -64,6 +64,6 @@ impl FlatAlgorithm for Pipelined {
         if world == 1 {
             return TileSeconds::NONE;
         }
-        TileSeconds::pipeline((world - 1) as f64 * sent(link, bytes), busy(link, bytes))
+        TileSeconds::passed_on((world - 1) as f64 * sent(link, bytes), busy(link, bytes), link)
     }
 }

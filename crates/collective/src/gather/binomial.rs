@@ -73,7 +73,7 @@ impl FlatAlgorithm for Binomial {
         let next = log2_ceil(world) as f64 * link.overhead + (world - 1) as f64 * bytes * link.beta;
         // Whoever collects copies its own block first.
         let copy = if world > 3 { bytes * link.gamma } else { 0.0 };
-        TileSeconds::pipeline(f64::from(world.ilog2()) * link.latency() + next + copy, next)
+        TileSeconds::passed_on(f64::from(world.ilog2()) * link.latency() + next + copy, next, link)
     }
 }
 

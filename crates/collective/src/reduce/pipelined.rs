@@ -65,6 +65,6 @@ impl FlatAlgorithm for Pipelined {
         if world == 1 {
             return TileSeconds::NONE;
         }
-        TileSeconds::pipeline((world - 1) as f64 * folded(link, bytes), busy_folding(link, bytes))
+        TileSeconds::passed_on((world - 1) as f64 * folded(link, bytes), busy_folding(link, bytes), link)
     }
 }

@@ -88,7 +88,7 @@ impl FlatAlgorithm for RecursiveHalving {
         let taken_in = chained(exchanges + 1.0, link, (world + kept) as f64 * bytes * (link.beta + link.gamma));
         // The own block is copied while the other one leaves.
         let first = doubling.rounds() as f64 * link.latency() + taken_in.next + busy(link, bytes);
-        TileSeconds { first, next: taken_in.next + link.gamma * bytes, gaps: taken_in.gaps }
+        TileSeconds::with_gaps(first, taken_in.next + link.gamma * bytes, taken_in.gaps)
     }
 }
 

@@ -73,7 +73,7 @@ impl FlatAlgorithm for Binomial {
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
         let next = log2_ceil(world) as f64 * link.overhead + (world - 1) as f64 * bytes * link.beta;
-        TileSeconds::pipeline(f64::from(world.ilog2()) * link.latency() + next, next)
+        TileSeconds::passed_on(f64::from(world.ilog2()) * link.latency() + next, next, link)
     }
 }
 
