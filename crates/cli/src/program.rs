@@ -125,8 +125,6 @@ struct Predicted {
     extrapolated: Vec<String>,
 }
 
-/// Tiles in flight, as in the runtime.
-const WINDOW: usize = 4;
 /// More tiles than this take long to simulate, and are a slip of the pen.
 const TILES_MAX: usize = 1 << 16;
 
@@ -281,7 +279,7 @@ impl VerifyArguments {
             return Err(Failure::usage(format!("--chunk-bytes {chunk_bytes} makes more than {TILES_MAX} tiles")));
         }
         let prepared = PreparedProgram::of_program(program).map_err(Failure::failed)?;
-        let load = Load { bytes, tile_bytes: chunk_bytes, window: WINDOW };
+        let load = Load { bytes, tile_bytes: chunk_bytes, window: paceline_collective::WINDOW };
         let predicted_s =
             seconds_on(&cluster, &prepared, &load).map_err(|error| Failure::usage(blamed(source, &error.into())))?;
         let mut extrapolated = cluster.left_by(ranks, bytes as u64);

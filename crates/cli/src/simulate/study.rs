@@ -11,7 +11,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use paceline_plan::{Cluster, ClusterSet};
 use paceline_predict::fit::Errors;
 use paceline_predict::study::{Case, Study, StudyRow};
-use paceline_predict::{Job, protocol_doubt};
+use paceline_predict::search::SearchError;
+use paceline_predict::{Job, predict_plan, protocol_doubt};
 use paceline_train::load_profile;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -79,7 +80,13 @@ pub fn run(
         let cluster = clusters.of(row).map_err(|reason| usage(&reason))?;
         let Case { profile, strategy, workers, .. } = &case;
         let job = Job { cluster: &cluster, profile, strategy, workers: *workers, local_batch: None };
-        let (_, mut prediction) = super::predicted(&job, registry).map_err(|error| {
+        let hosts = cluster.hosts_of(*workers);
+        let placed = if case.on_byteps { case.plan(hosts).map_err(|error| usage(&error))? } else { None };
+        let prediction = match &placed {
+            Some(plan) => predict_plan(&job, plan).map_err(SearchError::from),
+            None => super::predicted(&job, registry).map(|(_, prediction)| prediction),
+        };
+        let mut prediction = prediction.map_err(|error| {
             let error = blamed(arguments.cluster.as_deref().unwrap_or(&cluster.name), &error);
             usage(&format!("line {} of the study: {error}", row.line))
         })?;

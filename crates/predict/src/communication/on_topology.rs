@@ -20,9 +20,6 @@ pub(crate) const COMPARED_HOSTS_MAX: usize = 1 << 10;
 /// Messages of a simulated operation, at most, unless one tile has more: what takes a quarter of a second.
 const MESSAGES_MAX: usize = 1 << 18;
 
-/// Tiles in flight, as in the runtime.
-const WINDOW: usize = 4;
-
 /// Programs on a cluster's topology.
 pub(crate) struct Simulated {
     shape: Shape,
@@ -62,7 +59,7 @@ impl Simulated {
         // Fewer and larger tiles where there would be too many messages.
         let tiles_max = (MESSAGES_MAX / program.messages().max(1)).max(1);
         let tile_bytes = if tiles(bytes, tile_bytes) > tiles_max { bytes.div_ceil(tiles_max) } else { tile_bytes };
-        let load = Load { bytes, tile_bytes, window: WINDOW };
+        let load = Load { bytes, tile_bytes, window: paceline_collective::WINDOW };
         let seconds = |shape: Shape| -> Result<f64, PredictError> {
             let network = Network::new(shape, &self.hosts, &self.speeds)?;
             let combining = Combining::InsteadOfReceiving;

@@ -1,7 +1,7 @@
 //! What the rows of a study say, and what clusters they are predicted on.
 
 use paceline_plan::{Cluster, Constant, LinkClass, MeasuredRange, NetworkModel, PCIE_3_X16, Plan, Profile};
-use paceline_schedule::{ELEMENT_BYTES, Schedulers, Workload};
+use paceline_schedule::ELEMENT_BYTES;
 use paceline_strategy::Registry;
 
 use super::{FitError, Skipped};
@@ -124,13 +124,7 @@ impl Observations {
             self.models.len() - 1
         });
         let network = self.networks.iter().position(|known| known.eq_ignore_ascii_case(&row.network));
-        let depends = case.strategy.schedule.name == "mg-wfbp" || case.strategy.schedule.name == "auto";
-        let plan = if depends {
-            None
-        } else {
-            let workload = Workload::of_profile(&case.profile).with_world(row.workers, hosts);
-            Some(Schedulers::built_in().plan(&case.strategy, &workload)?)
-        };
+        let plan = case.plan(hosts)?;
         let deviation = row.std_samples_per_s.map_or(0.0, |deviation| deviation / measured).max(DEVIATION_MIN);
         let network = network.unwrap_or_default();
         self.all.push(Observation { row: index, network, model, case, hosts, plan, measured, deviation });

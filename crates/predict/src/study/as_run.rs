@@ -1,9 +1,10 @@
 //! What the rows of a study were: not what their labels say, but what ran.
 
-use paceline_plan::{BUILT_IN_PROFILES, Profile, Step, built_in_profile};
+use paceline_plan::{BUILT_IN_PROFILES, Plan, Profile, Step, built_in_profile};
+use paceline_schedule::{ScheduleError, Schedulers, Workload};
 use paceline_strategy::{Registry, Strategy};
 
-use super::{StudyError, StudyRow};
+use super::{StudyError, StudyRow, byteps};
 
 /// The methods of the comparative study (Shi et al., arXiv 2005.13247) and the strategies that ran under these names, by what
 /// its code shows: servers on as many further hosts as there are hosts with workers, whatever the row; partitions of
@@ -38,6 +39,8 @@ pub struct Case {
     pub workers: usize,
     /// Does communication begin before backward has ended?
     pub overlaps: bool,
+    /// Did BytePS cut the gradients, and choose the servers?
+    pub on_byteps: bool,
 }
 
 impl Case {
@@ -65,7 +68,25 @@ impl Case {
             after_backward(&mut profile);
         }
         let overlaps = !late && strategy.schedule.name != "none";
-        Ok(Case { profile, strategy, workers: row.workers, overlaps })
+        let on_byteps = known.is_some() && strategy.arch.name == "ps";
+        Ok(Case { profile, strategy, workers: row.workers, overlaps, on_byteps })
+    }
+
+    /// In which pieces gradients travelled between workers on so many hosts; None where that depends on what communication costs.
+    ///
+    /// # Errors
+    /// The schedule cannot be planned.
+    pub fn plan(&self, hosts: usize) -> Result<Option<Plan>, ScheduleError> {
+        if ["mg-wfbp", "auto"].contains(&&*self.strategy.schedule.name) {
+            return Ok(None);
+        }
+        let workload = Workload::of_profile(&self.profile).with_world(self.workers, hosts);
+        let mut plan = Schedulers::built_in().plan(&self.strategy, &workload)?;
+        let partition_bytes = self.strategy.servers(self.workers, hosts).map(|servers| servers.partition_bytes);
+        if let Some(partition_bytes) = partition_bytes.filter(|_| self.on_byteps) {
+            byteps::place(&mut plan, &self.profile, partition_bytes);
+        }
+        Ok(Some(plan))
     }
 
     /// Seconds of an iteration of a worker alone.

@@ -1,6 +1,7 @@
 //! Studies: tables of throughputs that somebody measured, row by row a model, a network, a method and a number of workers.
 
 mod as_run;
+mod byteps;
 mod table;
 
 use paceline_strategy::StrategyError;
