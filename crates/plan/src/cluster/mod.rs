@@ -155,6 +155,13 @@ pub struct ServerConstants {
     pub copy_s_per_byte: Constant,
     /// By which share pushing and pulling at once take longer than one of them: 0 in full duplex, 1 in half.
     pub duplex_loss: Constant,
+    /// The share of that loss on an interface that carries a server's traffic only: no worker's copies are in its way. None: all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dedicated_share: Option<Constant>,
+    /// Seconds per byte that a connection takes besides, where a single core works for each: hosts that have k connections to servers,
+    /// or from workers' hosts, take 1/k of it. None: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection_s_per_byte: Option<Constant>,
     /// Seconds in which a server's processor adds a byte.
     pub combine_s_per_byte: Constant,
     /// Seconds per byte between a worker's host and a server's, where that differs from `across.beta_s_per_byte`: a server

@@ -121,7 +121,15 @@ fn of_servers<'a>(table: &str, server: &'a mut ServerConstants) -> Vec<Named<'a>
         ("combine_s_per_byte", Amount, &mut server.combine_s_per_byte),
     ];
     let beta = server.beta_s_per_byte.iter_mut().map(|beta| ("beta_s_per_byte", Amount, beta));
-    fields.into_iter().chain(beta).map(|(name, sort, constant)| (format!("{table}.{name}"), sort, constant)).collect()
+    let share = server.dedicated_share.iter_mut().map(|share| ("dedicated_share", Share, share));
+    let connection = server.connection_s_per_byte.iter_mut().map(|beta| ("connection_s_per_byte", Amount, beta));
+    fields
+        .into_iter()
+        .chain(beta)
+        .chain(share)
+        .chain(connection)
+        .map(|(name, sort, constant)| (format!("{table}.{name}"), sort, constant))
+        .collect()
 }
 
 fn of_interference<'a>(table: &str, interference: &'a mut InterferenceConstants) -> Vec<Named<'a>> {

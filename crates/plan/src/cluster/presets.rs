@@ -111,7 +111,9 @@ impl Cluster {
         if preset.place == Place::Across {
             // What was fitted to the old links, or measured on them, says nothing of these.
             let of_protocols = cluster.protocols.iter_mut().filter_map(|(_, own)| own.server.as_mut());
-            of_protocols.chain([&mut cluster.server]).for_each(|own| own.duplex_loss = server.duplex_loss);
+            for own in of_protocols.chain([&mut cluster.server]) {
+                (own.duplex_loss, own.connection_s_per_byte) = (server.duplex_loss, None);
+            }
             let of_protocols = cluster.protocols.iter_mut().filter_map(|(_, own)| own.operation.as_mut());
             for operation in of_protocols.chain([&mut cluster.operation]) {
                 operation.overtaking_s = Constant::ZERO;

@@ -21,7 +21,8 @@ const HEAD: &str = "\
 const QUOTED: usize = 80;
 
 impl Cluster {
-    /// The cluster that a text describes, [checked](Cluster::check).
+    /// The cluster that a text describes, [checked](Cluster::check); and what it says twice must be the same: messages take about as
+    /// long as alpha and beta say, and constants were measured with no more workers than there is room for.
     ///
     /// # Errors
     /// What is wrong with it, and where.
@@ -37,11 +38,12 @@ impl Cluster {
             return Err(ClusterError::Schema(schema));
         }
         let cluster: Cluster = toml::from_str(text).map_err(|error| in_line(text, error.span(), error.message()))?;
-        cluster.check()?;
+        cluster.check_file()?;
         Ok(cluster)
     }
 
-    /// The text that [`Cluster::from_toml`] reads as the same cluster, if this one passes [`Cluster::check`].
+    /// The text that [`Cluster::from_toml`] reads as the same cluster, if this one passes [`Cluster::check`] and is as somebody has
+    /// measured, found or written it.
     pub fn to_toml(&self) -> String {
         let mut text = HEAD.to_owned();
         // Writing to a text does not fail.
@@ -112,13 +114,16 @@ impl Cluster {
     }
 }
 
-/// Does a constant stand there although it is zero? A link that is there has two, and a model or a server's beta that is named, its
-/// value; and a protocol's table says by being there that it stands instead of the cluster's.
+/// What a server has that is something else where it is left out than where it is zero.
+const OF_SERVERS: [&str; 3] = ["beta_s_per_byte", "dedicated_share", "connection_s_per_byte"];
+
+/// Does a constant stand there although it is zero? A link that is there has two, and a model or what a server may have that is named,
+/// its value; and a protocol's table says by being there that it stands instead of the cluster's.
 fn is_needed(table: &str, key: &str, link: Option<&LinkConstants>) -> bool {
     let of_one = of_protocol(table).is_some();
     match link {
         Some(link) => ["alpha_s", "beta_s_per_byte"].contains(&key) && (of_one || *link != LinkConstants::default()),
-        None => of_one || table == OVERHEADS.trim_end_matches('.') || (table, key) == ("server", "beta_s_per_byte"),
+        None => of_one || table == OVERHEADS.trim_end_matches('.') || table == "server" && OF_SERVERS.contains(&key),
     }
 }
 

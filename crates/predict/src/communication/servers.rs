@@ -44,6 +44,8 @@ pub(crate) struct ServerCosts {
     /// Messages in which each of those that push does so: a worker of a host sends the part that it has added up.
     messages: f64,
     link: LinkCost,
+    /// Seconds per byte of an interface on which there is a server only.
+    own_beta: f64,
     /// What one costs that overtakes others.
     operation: OperationConstants,
     /// On a server's processor: seconds per byte, of all contributions; and of the optimiser.
@@ -80,11 +82,10 @@ impl ServerCosts {
             (false, _) if of_their_own => servers.shards.max(1),
             (false, _) => world.workers,
         };
-        let link = if between {
-            let beta = constants.beta_s_per_byte.map_or(costs.across.beta, |beta| beta.value);
-            LinkCost { beta: beta * (1.0 + constants.duplex_loss.value), ..costs.across }
+        let (link, own) = if between {
+            interfaces(cluster, &costs.across, [servers.shards.clamp(1, places), workers_hosts])
         } else {
-            costs.within
+            (costs.within, 1.0)
         };
         let (link, of_topology) = on_topology(link, cluster, &world, &servers, places);
         // Whoever is alone on a host, or beside the servers, adds up nothing there.
@@ -121,6 +122,7 @@ impl ServerCosts {
             },
             messages: if between { world.per_host as f64 } else { 1.0 },
             link,
+            own_beta: link.beta * own,
             operation: cluster.operation,
             combine_s_per_byte: (contributions - 1.0) * constants.combine_s_per_byte.value,
             apply_s_per_byte: if servers.apply { update_s_per_byte } else { 0.0 },
@@ -173,6 +175,16 @@ impl ServerCosts {
         often + if times > 0.0 { self.partition_s } else { 0.0 }
     }
 
+    /// The same of one interface, for a partition that goes to the server at `place`.
+    fn interface_busy_s(&self, interface: Interface, bytes: u64, place: usize) -> f64 {
+        let times = self.carries(interface, place);
+        let less = match interface {
+            Interface::Server(_) if self.servers.dedicated => self.link.beta - self.own_beta,
+            _ => 0.0,
+        };
+        self.busy_s(bytes, times) - times * less * bytes as f64
+    }
+
     fn bus_busy_s(&self, bytes: u64) -> f64 {
         self.bus_s + self.bus_s_per_byte * bytes as f64
     }
@@ -184,8 +196,8 @@ impl ServerCosts {
     /// Seconds of a partition that has everything for itself.
     pub fn alone_s(&self, bytes: u64) -> f64 {
         let there_and_back = if self.leaves_host() {
-            let own = self.carries(Interface::Server(0), 0).max(1.0);
-            self.busy_s(bytes, own) + self.server_busy_s(bytes) + ROUNDS as f64 * self.link.latency()
+            let server = self.interface_busy_s(Interface::Server(0), bytes, 0);
+            server.max(self.busy_s(bytes, 1.0)) + self.server_busy_s(bytes) + ROUNDS as f64 * self.link.latency()
         } else {
             0.0
         };
@@ -229,14 +241,16 @@ impl ServerCosts {
         // bound, no server is.
         let some = places > 2.0 * INTERFACES as f64;
         let even = pushing <= EVEN * places;
-        let times = match self.of_their_own {
-            _ if some => 1.0,
-            true if even => 1.0,
-            true => (pushing / places).max(1.0),
-            false => 1.0 + (pushing - 2.0).max(0.0) / places,
+        let beta = self.link.beta;
+        let interface = match self.of_their_own {
+            _ if some => beta,
+            true if even => beta,
+            true if self.servers.dedicated => beta.max(pushing / places * self.own_beta),
+            true => beta.max(pushing / places * beta),
+            false => (1.0 + (pushing - 2.0).max(0.0) / places) * beta,
         };
         let processor = (self.combine_s_per_byte + self.apply_s_per_byte) / shards;
-        self.bus_s_per_byte.max(times * self.link.beta).max(processor)
+        self.bus_s_per_byte.max(interface).max(processor)
     }
 
     pub fn traffic(&self, plan: &Plan) -> Traffic {
@@ -259,10 +273,12 @@ impl ServerCosts {
             }
             if !interfaces.is_empty() {
                 let place = place_of(shard);
-                operations.then_links(interfaces.iter().enumerate().map(|(link, &interface)| Part {
-                    link,
-                    busy_s: self.busy_s(bytes, self.carries(interface, place)),
-                }));
+                operations.then_links(
+                    interfaces.iter().enumerate().map(|(link, &interface)| Part {
+                        link,
+                        busy_s: self.interface_busy_s(interface, bytes, place),
+                    }),
+                );
             }
             if servers > 0 {
                 operations.then_server(shard.unwrap_or(0), self.server_busy_s(bytes));
@@ -315,6 +331,20 @@ impl ServerCosts {
     }
 }
 
+/// What bytes take that cross an interface in both directions at once, and how many times as long they take where there is a server
+/// only, on so many hosts that serve and with so many that push.
+fn interfaces(cluster: &Cluster, across: &LinkCost, [serving, pushing]: [usize; 2]) -> (LinkCost, f64) {
+    let constants = &cluster.server;
+    let beta = constants.beta_s_per_byte.map_or(across.beta, |beta| beta.value);
+    let share = constants.dedicated_share.map_or(1.0, |share| share.value);
+    let of_connections = constants.connection_s_per_byte.map_or(0.0, |connection| connection.value);
+    let at = |share: f64, connections: usize| {
+        beta * (1.0 + share * constants.duplex_loss.value) + of_connections / connections.max(1) as f64
+    };
+    let (workers, own) = (at(1.0, serving), at(share, pushing));
+    (LinkCost { beta: workers, ..*across }, if workers > 0.0 { own / workers } else { 1.0 })
+}
+
 /// Whose network interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Interface {
@@ -325,175 +355,4 @@ enum Interface {
 }
 
 #[cfg(test)]
-mod tests {
-    use paceline_plan::{Constant, LinkClass, NetworkModel};
-    use paceline_schedule::{Workload, formula, plan};
-    use paceline_strategy::Registry;
-
-    use super::*;
-    use crate::iteration::tests::profile;
-    use crate::iteration::{Length, Training, WorkerClass, simulate};
-
-    const BETA: f64 = 1e-9;
-
-    fn cluster(hosts: usize) -> Cluster {
-        let class = |beta_s_per_byte| LinkClass { alpha_s: 0.0, overhead_s: 0.0, beta_s_per_byte };
-        Cluster::of_network(NetworkModel { within: class(BETA / 4.0), across: class(BETA) }, hosts, 4)
-    }
-
-    /// Workers, on hosts of four, under a strategy: the costs and the plan of a model of 256 layers of a megabyte.
-    fn costs(cluster: &Cluster, workers: usize, text: &str) -> (ServerCosts, Plan) {
-        let world = World::of(workers, cluster.workers_per_host);
-        let strategy = Registry::built_in().parse(text).expect("a strategy");
-        let servers = strategy.servers(workers, world.hosts).expect("servers");
-        let sizes = vec![250_000; 256];
-        let plan = plan(&strategy, &Workload::of_sizes(&sizes).with_world(workers, world.hosts)).expect("a plan");
-        (ServerCosts::of(cluster, world, servers, 0.0, 0.0).by_message(cluster), plan)
-    }
-
-    fn fullest(traffic: &Traffic) -> (Bottleneck, f64) {
-        traffic
-            .busy
-            .iter()
-            .copied()
-            .fold((Bottleneck::Computation, 0.0), |one, other| if other.1 > one.1 * (1.0 + 1e-9) { other } else { one })
-    }
-
-    /// All of a gradient of M bytes, n hosts, k servers: on the workers' interfaces M; on servers' nM/k; beside the workers
-    /// (n−1)M/k and what goes to the others.
-    #[test]
-    fn the_fullest_interface_carries_what_the_formula_says() {
-        let all = 256e6 * BETA;
-        let cluster = cluster(8);
-        for (text, expected, where_) in [
-            ("schedule=wfbp,arch=ps:hosts:1MiB:dedicated", all, Bottleneck::LinkBetweenHosts),
-            ("schedule=wfbp,arch=ps:4:1MiB:dedicated", 2.0 * all, Bottleneck::ServerLink),
-            ("schedule=wfbp,arch=ps:1:1MiB:dedicated", 8.0 * all, Bottleneck::ServerLink),
-            ("schedule=wfbp,arch=ps:hosts:1MiB", 2.0 * 7.0 / 8.0 * all, Bottleneck::LinkBetweenHosts),
-            ("schedule=wfbp,arch=ps:1:1MiB", 7.0 * all, Bottleneck::LinkBetweenHosts),
-            ("schedule=wfbp,arch=ps:2:1MiB", 4.0 * all, Bottleneck::LinkBetweenHosts),
-        ] {
-            let (costs, plan) = costs(&cluster, 32, text);
-            let (place, busy_s) = fullest(&costs.traffic(&plan));
-            assert!((busy_s / expected - 1.0).abs() < 0.01 && place == where_, "{text}: {busy_s} {expected} {place:?}");
-        }
-    }
-
-    /// One host carries nothing to servers elsewhere; its workers add up among themselves.
-    #[test]
-    fn servers_elsewhere_do_not_see_the_only_host() {
-        let cluster = cluster(8);
-        let (only, plan) = costs(&cluster, 4, "schedule=wfbp,arch=ps:hosts:1MiB:dedicated");
-        let (place, busy_s) = fullest(&only.traffic(&plan));
-        assert_eq!(place, Bottleneck::LinkWithinHost);
-        assert!((busy_s / (1.5 * 256e6 * BETA / 4.0) - 1.0).abs() < 1e-9, "{busy_s}");
-        // Beside the workers each of four takes in its quarter from three, and sends three quarters.
-        let (beside, plan) = costs(&cluster, 4, "schedule=wfbp,arch=ps:workers:1MiB");
-        let (_, busy_s) = fullest(&beside.traffic(&plan));
-        assert!((busy_s / (1.5 * 256e6 * BETA / 4.0) - 1.0).abs() < 1e-9, "{busy_s}");
-    }
-
-    /// n workers of one host and k servers with their own ports: each worker sends everything, to the server beside it as well,
-    /// and a server takes in its k-th part from all n.
-    #[test]
-    fn all_workers_push_to_servers_with_ports_of_their_own() {
-        let mut cluster = cluster(8);
-        cluster.server.own_ports = true;
-        let all = 256e6 * BETA / 4.0;
-        for (workers, shards, expected) in
-            [(4, 4, 1.0), (4, 2, 2.0), (4, 1, 4.0), (2, 1, 2.0), (2, 4, 1.0), (1, 1, 1.0)]
-        {
-            let (costs, plan) = costs(&cluster, workers, &format!("schedule=wfbp,arch=ps:{shards}:1MiB"));
-            let (place, busy_s) = fullest(&costs.traffic(&plan));
-            assert!((busy_s / (expected * all) - 1.0).abs() < 0.01, "{workers} {shards}: {busy_s}");
-            assert_eq!(place, Bottleneck::LinkWithinHost);
-            let of_bound = costs.seconds_per_byte_min() * 256e6 / busy_s;
-            assert!((0.9..=1.0 + 1e-9).contains(&of_bound), "{workers} {shards}: {of_bound}");
-        }
-    }
-
-    /// Two hosts of four and a fast network. A worker sends three quarters to the others and three quarters of the sum; and its
-    /// quarter of the half for which the server is beside it. What a port sends and takes in at once does not always fit together.
-    #[test]
-    fn servers_on_the_workers_hosts_are_reached_over_the_links_within() {
-        let mut cluster = cluster(2);
-        cluster.across.beta_s_per_byte = Constant::exact(BETA / 16.0);
-        let bus_s = |text: &str| {
-            let (costs, plan) = costs(&cluster, 8, text);
-            let (place, busy_s) = fullest(&costs.traffic(&plan));
-            assert_eq!(place, Bottleneck::LinkWithinHost);
-            busy_s / (256e6 * BETA / 4.0)
-        };
-        for (text, expected, most) in [
-            ("schedule=wfbp,arch=ps:hosts:1MiB", 1.5 + 0.125, 1.15),
-            ("schedule=wfbp,arch=ps:1:1MiB", 1.5 + 0.25, 1.15),
-            ("schedule=wfbp,arch=ps:hosts:1MiB:dedicated", 1.5, 1.0 + 1e-9),
-        ] {
-            let over = bus_s(text) / expected;
-            assert!((1.0 - 1e-9..most).contains(&over), "{text}: {over}");
-        }
-    }
-
-    /// A worker of four sends three messages, and three more of the sum: each keeps its port busy for the overhead, which is
-    /// part of alpha.
-    #[test]
-    fn messages_within_a_host_keep_ports_busy() {
-        let alone_s = |overhead: f64, per_host: usize| {
-            let mut cluster = cluster(8);
-            cluster.workers_per_host = per_host;
-            (cluster.within.alpha_s, cluster.within.overhead_s) = (Constant::exact(1e-3), Constant::exact(overhead));
-            costs(&cluster, 8 * per_host, "schedule=wfbp,arch=ps:hosts:1MiB:dedicated").0.alone_s(1_000_000)
-        };
-        assert!((alone_s(1e-4, 4) - alone_s(0.0, 4) - 6e-4).abs() < 1e-12);
-        assert_eq!(alone_s(1e-4, 1), alone_s(0.0, 1), "whoever is alone on a host");
-    }
-
-    #[test]
-    fn every_constant_counts() {
-        let text = "schedule=wfbp,arch=ps:hosts:1MiB:dedicated";
-        let seconds = |change: &dyn Fn(&mut Cluster)| {
-            let mut cluster = cluster(8);
-            change(&mut cluster);
-            costs(&cluster, 32, text).0.alone_s(1_000_000)
-        };
-        let base = seconds(&|_| {});
-        type Change = fn(&mut Cluster);
-        let changes: [(Change, f64); 6] = [
-            (|cluster| cluster.server.partition_s = Constant::exact(1e-3), 1e-3),
-            (|cluster| cluster.server.local_partition_s = Constant::exact(1e-3), 1e-3),
-            (|cluster| cluster.server.copy_s_per_byte = Constant::exact(1e-9), 1e-3),
-            (|cluster| cluster.server.combine_s_per_byte = Constant::exact(1e-9), 7e-3),
-            (|cluster| cluster.across.alpha_s = Constant::exact(1e-3), 2e-3),
-            // Eight hosts push to one server.
-            (|cluster| cluster.server.duplex_loss = Constant::exact(0.5), 4e-3),
-        ];
-        for (index, (change, more)) in changes.into_iter().enumerate() {
-            assert!((seconds(&change) - base - more).abs() < 1e-9, "{index}: {} {base}", seconds(&change));
-        }
-    }
-
-    /// Hosts with one worker each, no other costs: the bound of the formula, which counts what each interface carries.
-    #[test]
-    fn one_worker_on_each_host_is_the_bound_of_the_formula() {
-        let layers: Vec<_> = (1..30).map(|layer| (100_000 * layer, 1e-3, 2e-3)).collect();
-        let profile = profile(&layers, 1e-3);
-        for text in [
-            "schedule=wfbp,arch=ps:hosts:1MiB",
-            "schedule=none,arch=ps:3:1MiB",
-            "schedule=wfbp,arch=ps:2:1MiB:dedicated",
-        ] {
-            let strategy = Registry::built_in().parse(text).expect("a strategy");
-            let mut cluster = cluster(6);
-            cluster.workers_per_host = 1;
-            let world = World::of(6, 1);
-            let servers = strategy.servers(6, 6).expect("servers");
-            let plan = plan(&strategy, &Workload::of_profile(&profile).with_world(6, 6)).expect("a plan");
-            let traffic = ServerCosts::of(&cluster, world, servers, 0.0, 0.0).traffic(&plan);
-            let classes = [WorkerClass::of(&profile, 6)];
-            let seconds = simulate(&Training::new(&plan, &classes, &traffic.operations), Length::Steady).iteration_s;
-            let network = formula::HostNetwork { hosts: 6, start_s: 0.0, seconds_per_byte: BETA };
-            let bound = formula::servers_bound(&profile, &plan, &servers, &network).total_s();
-            assert!((seconds / bound - 1.0).abs() < 1e-9, "{text}: {seconds} {bound}");
-        }
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@
 
 /// Beyond so many standard deviations an observation counts by its distance, no longer by its square.
 const OUTLYING: f64 = 3.0;
-const ITERATIONS_MAX: usize = 60;
+const ITERATIONS_MAX: usize = 200;
 /// The step of a difference quotient, in standard deviations of what was expected.
 const STEP: f64 = 1e-3;
 /// An iteration that gains less than this share was the last.
@@ -99,12 +99,14 @@ fn weight(residual: f64) -> f64 {
     1.0 / (1.0 + residual.abs() / OUTLYING)
 }
 
+/// What a residual counts.
+pub(super) fn loss(residual: f64) -> f64 {
+    let far = residual.abs() / OUTLYING;
+    2.0 * OUTLYING * OUTLYING * (far - far.ln_1p())
+}
+
 fn total(residuals: &[f64], values: &[f64], unknowns: &[Unknown]) -> f64 {
-    let loss = |residual: &f64| {
-        let far = residual.abs() / OUTLYING;
-        2.0 * OUTLYING * OUTLYING * (far - far.ln_1p())
-    };
-    let observed: f64 = residuals.iter().map(loss).sum();
+    let observed: f64 = residuals.iter().map(|&residual| loss(residual)).sum();
     let expected = values.iter().zip(unknowns).filter(|(_, of)| !of.fixed);
     observed + expected.map(|(value, of)| ((value - of.mean) / of.deviation).powi(2)).sum::<f64>()
 }

@@ -255,6 +255,10 @@ fn found(
         }
     });
     let parameters = parameters.collect();
+    for cluster in &mut clusters {
+        // Where no row asks for it, it is not said, either.
+        cluster.server.connection_s_per_byte.take_if(|connection| *connection == Constant::ZERO);
+    }
     let errors = Errors::of(rows.iter().map(|row| row.error));
     let clusters = observations.networks.iter().cloned().zip(clusters).collect();
     let (iterations, converged) = (solution.iterations, solution.converged);

@@ -153,6 +153,8 @@ impl Observations {
             source.clone_into(&mut cluster.source);
             // As in the study, where servers ran on as many hosts as workers.
             cluster.server_hosts = hosts;
+            (cluster.server.dedicated_share, cluster.server.connection_s_per_byte) =
+                (Some(Constant::ZERO), Some(Constant::ZERO));
             cluster.measured = Some(measured);
             let overheads = self.models.iter().map(|model| (model.name.clone(), Constant::ZERO));
             cluster.computation.overhead_s = overheads.collect();

@@ -37,6 +37,8 @@ enum Concerns {
     /// More than one host; more than two.
     Hosts,
     ManyHosts,
+    /// Parameter servers on more than one host, where hosts are in each other's way.
+    Connections,
     /// Parameter servers; on more than one host.
     Servers,
     ServersAcross,
@@ -55,7 +57,7 @@ impl Parameter {
             Concerns::Hosts => one.hosts > 1,
             Concerns::ManyHosts => one.hosts > 2,
             Concerns::Servers => one.has_servers(),
-            Concerns::ServersAcross => one.has_servers() && one.hosts > 1,
+            Concerns::ServersAcross | Concerns::Connections => one.has_servers() && one.hosts > 1,
         }
     }
 
@@ -64,10 +66,10 @@ impl Parameter {
         self.constant == other.constant && self.network == other.network
     }
 
-    /// The share that beta grows by, or the seconds that are lost, where hosts are in each other's way: only networks on which
-    /// that is seen have them.
+    /// The share that beta grows by, the seconds that are lost, or those of a connection, where hosts are in each other's way: only
+    /// networks on which that is seen have them.
     pub fn is_crowding(&self) -> bool {
-        self.concerns == Concerns::ManyHosts
+        matches!(self.concerns, Concerns::ManyHosts | Concerns::Connections)
     }
 
     /// Is it the time for a byte between the hosts of a network?
@@ -128,7 +130,7 @@ pub(super) fn parameters(observations: &Observations, crowded: &[usize]) -> Vec<
         list.push(loss());
     }
     for &network in crowded {
-        if PARAMETERS_MAX.saturating_sub(list.len()) >= 2 {
+        if PARAMETERS_MAX.saturating_sub(list.len()) >= crowding().len() {
             list.extend(crowding().map(|parameter| parameter.of_network(network)));
         }
     }
@@ -153,6 +155,9 @@ fn shared() -> Vec<Parameter> {
             .because("speed-ups of 31.6, 23.2 and 3.1 in the text of arXiv 2005.13247; at most all of it"),
         Parameter::of("server.copy_s_per_byte", "s/byte", (0.05 * NANO, 0.05 * NANO), Concerns::ServersAcross)
             .because("PCIe 3.0 x16 copies a byte in 0.08 ns, partly beside other copies"),
+        Parameter::of("server.dedicated_share", "", (0.5, 0.3), Concerns::ServersAcross)
+            .between(0.0, 1.0)
+            .because("a host that only serves copies nothing to devices meanwhile"),
         Parameter::of("server.partition_s", "s", (0.2 * MILLI, 0.1 * MILLI), Concerns::ServersAcross)
             .because("two messages of TCP, a queue at each end"),
         Parameter::of("server.local_partition_s", "s", (0.03 * MILLI, 0.03 * MILLI), Concerns::Servers)
@@ -186,8 +191,10 @@ fn loss() -> Parameter {
         .because("between full and half duplex")
 }
 
-fn crowding() -> [Parameter; 2] {
+fn crowding() -> [Parameter; 3] {
     [
+        Parameter::of("server.connection_s_per_byte", "s/byte", (0.0, NANO), Concerns::Connections)
+            .because("none on most networks"),
         Parameter::of("across.contention", "", (0.0, 0.05), Concerns::ManyHosts).because("none on most networks"),
         Parameter::of("across.jitter_s", "s", (0.0, 10.0 * MILLI), Concerns::ManyHosts)
             .because("none on most networks"),

@@ -7,7 +7,7 @@ use paceline_strategy::Registry;
 use super::left_out::Leaving;
 use super::*;
 use crate::random::Random;
-use crate::study::{Case, StudyRow};
+use crate::study::{Case, METHODS, StudyRow};
 
 /// Shi et al., "Communication-efficient distributed deep learning: a comprehensive survey" (arXiv 2005.13247), as published.
 const CALIBRATION: &str = include_str!("../../../../data/study_calibration.csv");
@@ -53,7 +53,8 @@ impl Fit {
             workers: case.workers,
             local_batch: None,
         };
-        crate::estimate(&job).unwrap().samples_per_s
+        let plan = case.plan(job.cluster.hosts_of(case.workers)).unwrap();
+        plan.map_or_else(|| crate::estimate(&job), |plan| crate::estimate_plan(&job, &plan)).unwrap().samples_per_s
     }
 
     /// How many times as fast as a worker alone.
@@ -77,8 +78,8 @@ fn within(predicted: f64, published: f64, share: f64) -> bool {
 fn the_study_is_explained_by_a_handful_of_constants() {
     let fit = &*OF_ALL;
     println!("{:#?}\n{:?}", fit.parameters, fit.errors);
-    // Found were 0.6 and 2.5 % (docs/prediction.md); a fifth more is admitted.
-    assert!(fit.errors.median <= 0.0072 && fit.errors.p90 <= 0.03, "{:?}", fit.errors);
+    // Found were 0.6 and 2.3 % (docs/prediction.md); a fifth more is admitted.
+    assert!(fit.errors.median <= 0.0078 && fit.errors.p90 <= 0.0276 && fit.errors.worst < 0.1, "{:?}", fit.errors);
     assert_eq!((fit.rows.len(), &*fit.skipped), (76, &[][..]));
     // A ring carries a byte on 10GbE in what messages took from point to point, and no network is faster than PCIe.
     let beta = |network| fit.parameter("across.beta_s_per_byte", Some(network)).value;
@@ -119,7 +120,7 @@ fn what_the_text_says(fit: &Fit) -> Vec<OfText> {
         predicted: fit.speedup(model, "100GbIB", method, 32),
     };
     let of_best = |model: &str, published: f64| {
-        let methods = ["WFBP-A2A", "MG-WFBP", "WFBP-PS", "ByteScheduler-PS"];
+        let methods = METHODS.map(|(method, _)| method);
         let speedups = methods.map(|method| fit.speedup(model, "100GbIB", method, 4));
         OfText {
             what: format!("{model}, the best method with 4 workers: times one worker"),
@@ -142,6 +143,42 @@ fn what_the_text_says(fit: &Fit) -> Vec<OfText> {
             predicted: 1e3 * all_reduce_s,
         },
     ]
+}
+
+/// What travels during backward takes no less than after it, but for forward, and nothing travels before: so no method that begins
+/// earlier can be faster than its bulk-synchronous row leaves room for.
+#[test]
+fn beginning_earlier_saves_no_more_than_backward() {
+    let fit = &*OF_ALL;
+    for row in study().rows.iter().filter(|row| row.method.starts_with("BSP") && row.workers > 4) {
+        let case = Case::of(row, &[], &Registry::built_in()).unwrap();
+        let samples = (row.workers * row.local_batch) as f64;
+        let backward_s = Case::of(&StudyRow { method: "WFBP-A2A".into(), ..row.clone() }, &[], &Registry::built_in());
+        let least_s = samples / row.samples_per_s.unwrap() - backward_s.unwrap().profile.backward_s();
+        let place = if case.on_byteps { "PS" } else { "A2A" };
+        for method in ["WFBP", "MG-WFBP", "ByteScheduler"]
+            .map(|method| format!("{method}-{place}").replace("MG-WFBP-A2A", "MG-WFBP"))
+        {
+            if METHODS.iter().all(|(name, _)| *name != method) {
+                continue;
+            }
+            let predicted = fit.predicted(&StudyRow { method: method.clone(), ..row.clone() });
+            // Rows differ from what explains all of them by as much.
+            assert!(
+                samples / predicted > 0.92 * least_s,
+                "{method} of {row:?}: {predicted} samples/s, at most {}",
+                samples / least_s
+            );
+        }
+    }
+}
+
+/// The only throughput that is known of hooks in Python.
+#[test]
+fn hooks_in_python_cost_what_they_did() {
+    let first = study().rows.into_iter().next().unwrap();
+    let hooked = |workers| OF_ALL.predicted(&StudyRow { method: "ByteScheduler-A2A".into(), workers, ..first.clone() });
+    assert!(within(hooked(4), 654.0, 0.01), "{}", hooked(4));
 }
 
 /// None of these is among the throughputs that were fitted to; but of kappa, which no throughput tells, they are what is expected, and
@@ -231,7 +268,10 @@ fn a_row_that_contradicts_all_others_counts_little_and_a_copied_one_not_at_all()
     study.rows[wrong].samples_per_s = study.rows[wrong].samples_per_s.map(|rate| 0.6 * rate);
     let fit = fitted(&study);
     for (one, other) in fit.parameters.iter().zip(&clean.parameters).filter(|(one, _)| one.unit == "s/byte") {
-        let near = within(one.value.value, other.value.value, 0.03) || other.value.value < 5e-11;
+        let (now, then) = (one.value, other.value.value);
+        // What rows tell of servers, they tell less surely now.
+        let unsure = one.name.starts_with("server") && now.low <= then && then <= now.high;
+        let near = within(now.value, then, 0.03) || unsure;
         assert!(near, "{}: {:?} and {:?}", one.name, one.value, other.value);
     }
     let mut copied = self::study();
@@ -274,18 +314,18 @@ fn what_is_left_out_is_predicted() {
     println!("{:#?}", fit.left_out);
     // What was found, in percent (docs/prediction.md): the median, and what 90 % are within.
     let found = [
-        ("resnet50", 2.7, 4.0),
-        ("bert-large", 4.1, 7.5),
-        ("bert-base", 2.7, 5.3),
+        ("resnet50", 2.5, 3.5),
+        ("bert-large", 4.2, 7.7),
+        ("bert-base", 3.2, 5.2),
         ("10GbE", 2.5, 5.3),
-        ("100GbIB", 4.8, 8.1),
-        ("100GbE", 2.2, 11.6),
+        ("100GbIB", 3.3, 4.3),
+        ("100GbE", 2.2, 10.6),
     ];
     let names: Vec<_> = fit.left_out.iter().map(|left| &*left.name).collect();
     assert_eq!(names, found.map(|(name, ..)| name));
     for (left, (_, median, p90)) in fit.left_out.iter().zip(found) {
         // A fifth more is admitted, but no more than 12 % for nine in ten, which all are meant to meet. (A median of 4 % is
-        // meant, too; bert-large and 100GbIB miss it.)
+        // meant, too; bert-large misses it.)
         let near = left.errors.median <= 0.012 * median && left.errors.p90 <= f64::min(0.012 * p90, 0.12);
         assert!(left.errors.rows >= 8 && near, "{left:?}");
     }

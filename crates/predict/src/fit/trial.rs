@@ -3,7 +3,7 @@
 use paceline_plan::{Cluster, Constant};
 
 use super::FitError;
-use super::least_squares::{Residuals, Solution, Unknown, minimise};
+use super::least_squares::{Residuals, Solution, Unknown, loss, minimise};
 use super::observations::{Observation, Observations};
 use super::parameters::{Parameter, parameters};
 
@@ -83,8 +83,11 @@ pub(super) fn applied(clusters: &[Cluster], parameters: &[Parameter], values: &[
     clusters
 }
 
-/// Two constants more must make the fit better by this: 99 % of what they would by chance (χ² of 2 degrees of freedom).
-const GAIN_MIN: f64 = 9.2;
+/// Three constants more must make the fit better by this: 99 % of what they would by chance (χ² of 3 degrees of freedom).
+const GAIN_MIN: f64 = 11.3;
+
+/// A row that gains more than this share of it is rather wrong itself.
+const OF_ONE_ROW: f64 = 0.75;
 
 /// The networks whose throughputs say that hosts are in each other's way, those first that say it loudest: more hosts lose more
 /// than a ring's share of the bytes explains.
@@ -102,12 +105,15 @@ pub(super) fn crowded(
         }
         let list = parameters(observations, &[network]);
         let start = super::carried(plain, &first.values, &list);
-        let cost = |with: bool| -> Result<f64, FitError> {
+        let fitted = |with: bool| {
             let free = |parameter: &Parameter| parameter.is_across(network) || with && parameter.is_crowding();
-            Ok(Trial::new(observations, clusters, &list, here).with_free(free).minimise(Some(&start))?.cost)
+            Trial::new(observations, clusters, &list, here).with_free(free).minimise(Some(&start))
         };
-        let gain = cost(false)? - cost(true)?;
-        if gain > GAIN_MIN {
+        let (without, with) = (fitted(false)?, fitted(true)?);
+        let of_row = |(without, with): (&f64, &f64)| loss(*without) - loss(*with);
+        let most = without.residuals.iter().zip(&with.residuals).map(of_row).fold(0.0, f64::max);
+        let gain = without.cost - with.cost;
+        if gain > GAIN_MIN && most < OF_ONE_ROW * gain {
             found.push((gain, network));
         }
     }
