@@ -56,6 +56,7 @@
 //!     forward: step(1.0),
 //!     backward: step(2.0),
 //!     update_s: 0.0,
+//!     memory: None,
 //!     ..built_in_profile("resnet50").expect("it is built in")
 //! };
 //! let strategy = Registry::built_in().parse("schedule=none,arch=a2a:ring")?;

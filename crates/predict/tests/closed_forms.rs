@@ -90,7 +90,7 @@ fn all_reduce(name: &str) -> (CollectiveKind, &str) {
 }
 
 fn in_tiles(bytes: usize, tiles: usize) -> Load {
-    Load { bytes, tile_bytes: bytes.div_ceil(tiles).max(1), window: tiles }
+    Load { bytes, tile_bytes: bytes.div_ceil(tiles).max(1), window: paceline_collective::WINDOW }
 }
 
 /// Whose ranks are on these hosts.

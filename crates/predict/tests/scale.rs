@@ -37,7 +37,6 @@ fn held_at_most() {
 
 /// The predicted time, after the wall-clock time of preparing and simulating was printed and checked.
 fn seconds(name: &str, shape: &str, tile_bytes: usize) -> f64 {
-    let window = BYTES.div_ceil(tile_bytes);
     let begin = Instant::now();
     let algorithm = registry::find(CollectiveKind::AllReduce, name).unwrap();
     let program = PreparedProgram::of_algorithm(algorithm, &Topology::regular(WORLD, 1), 0).unwrap();
@@ -45,7 +44,7 @@ fn seconds(name: &str, shape: &str, tile_bytes: usize) -> f64 {
     let speeds = Speeds { hop_s: 1e-6, ..Speeds::of(NetworkModel::TEN_GBE) };
     let network = Network::new(shape.parse().unwrap(), &Hosts::regular(WORLD, 1), &speeds).unwrap();
     let choice = PathChoice { spines: Spines::Hash { seed: 1 }, ..PathChoice::default() };
-    let load = Load { bytes: BYTES, tile_bytes, window };
+    let load = Load { bytes: BYTES, tile_bytes, window: paceline_collective::WINDOW };
     let outcome = simulate(&program, &load, &Machine { choice, ..Machine::new(&network) }).unwrap();
     let all = begin.elapsed().as_secs_f64();
     println!(

@@ -5,8 +5,8 @@ use paceline_plan::{Cluster, LinkCosts, OperationConstants, Plan};
 use paceline_schedule::ELEMENT_BYTES;
 
 use super::closed_forms::{self, ClosedForm};
-use super::on_topology::{self, RANKS_MAX, Simulated, TILE_MESSAGES_MAX};
-use super::shared_ports::{Compared, SharedPorts};
+use super::on_topology::{self, RANKS_MAX, Simulated, TILE_MESSAGES_MAX, There};
+use super::shared_ports::{Compared, SharedPorts, is_estimate};
 use super::{Traffic, World, all_reduce_factor, all_to_all_costs};
 use crate::PredictError;
 use crate::iteration::{Line, Operations};
@@ -53,6 +53,15 @@ struct Entry {
     tile_bytes: usize,
     /// Why that may be wrong.
     doubt: Option<Doubt>,
+}
+
+impl Entry {
+    /// It takes so long alone, and keeps ports from others for so long: no longer than that, and neither for less than what its
+    /// bytes take on the busiest port.
+    fn takes(&mut self, alone_s: f64, busy_s: f64, carried_s: f64) {
+        self.alone_s = alone_s.max(carried_s);
+        self.busy_s = busy_s.clamp(carried_s, self.alone_s);
+    }
 }
 
 /// Why what an operation takes may be wrong: its program is too long to be simulated, or is not.
@@ -137,31 +146,31 @@ impl AllToAll {
     }
 
     /// The same, but where ranks send several messages at once, the program decides how long they take under one switch, if it is
-    /// short.
+    /// short; and nothing is busy for less than what its bytes take on the busiest port.
     pub fn with_shared_ports(mut self) -> AllToAll {
         let shares = self.world.hosts > 1 && self.world.per_host > 1;
         for entry in self.entries.iter_mut().filter(|_| shares) {
-            let algorithm = self.forms[entry.form].algorithm;
-            // The tests of both depths hold a ring to its program there, too.
-            let is_estimate = !algorithm.for_hosts() && algorithm.name() != "ring";
-            entry.doubt = is_estimate.then_some(Doubt::SharedHosts);
+            entry.doubt = is_estimate(&self.forms[entry.form]).then_some(Doubt::SharedHosts);
         }
         let Some(mut ports) = SharedPorts::of(self.world, &self.costs) else { return self };
         for entry in &mut self.entries {
             let (form, bytes) = (&self.forms[entry.form], entry.bytes as usize);
-            let formula_s = form.seconds(bytes, entry.tile_bytes).0;
-            if !ports.concern(form, tiles(bytes, entry.tile_bytes), formula_s) {
+            let (mut alone_s, mut busy_s) = (entry.alone_s, entry.busy_s);
+            if ports.concern(form, bytes, entry.tile_bytes, alone_s) {
+                let found = ports.seconds(form, bytes, entry.tile_bytes).zip(ports.stretch(form));
+                let Some((seconds, stretch)) = found else {
+                    entry.doubt = entry.doubt.or_else(|| ports.doubts(form).then_some(Doubt::SharedPorts));
+                    continue;
+                };
+                entry.doubt = None;
+                let lost_s = form.lost_s(bytes);
+                (alone_s, busy_s) = (seconds + lost_s, (busy_s - lost_s) * stretch + lost_s);
+            } else if entry.doubt != Some(Doubt::SharedHosts) {
+                // The formula counts what its ports carry.
                 continue;
             }
-            let Some(seconds) = ports.seconds(form, bytes, entry.tile_bytes) else {
-                entry.doubt = ports.doubts(form).then_some(Doubt::SharedPorts);
-                continue;
-            };
-            if formula_s > 0.0 {
-                let ratio = (seconds + form.lost_s(bytes)) / formula_s;
-                entry.alone_s *= ratio;
-                entry.busy_s *= ratio;
-            }
+            let carried_s = ports.carried_s_per_byte(form).map_or(0.0, |seconds| seconds * entry.bytes);
+            entry.takes(alone_s, busy_s, carried_s);
         }
         self
     }
@@ -224,24 +233,24 @@ impl AllToAll {
         let simulated = Simulated::new(&self.world, &self.costs, cluster).filter(|_| all_fit);
         let mut compared = Compared::of(self.world, &self.costs, cluster.across.hop_s.value);
         // The largest first: there the links count most.
-        let mut known: Option<(usize, f64)> = None;
+        let mut known: Option<(usize, There)> = None;
         for (index, entry) in self.entries.iter_mut().enumerate().rev() {
             let (form, bytes) = (&self.forms[entry.form], entry.bytes as usize);
             let Some(simulated) = &simulated else {
                 entry.doubt = Some(Doubt::Topology);
                 continue;
             };
-            let of_this_size = compared.as_mut().and_then(|both| both.ratio(form, bytes, entry.tile_bytes));
+            let of_this_size = compared.as_mut().and_then(|both| both.there(form, bytes, entry.tile_bytes));
             // One of many: what links cost changes slowly with the size.
             let due = index % SIMULATED == 0 && !on_topology::once(form.messages);
-            let ratio = match (of_this_size, known) {
-                (Some(ratio), _) => ratio,
-                (None, Some((same, ratio))) if same == entry.form && !due => ratio,
-                (None, _) => simulated.ratio(form.algorithm, bytes, entry.tile_bytes)?,
+            let there = match (of_this_size, known) {
+                (Some(there), _) => there,
+                (None, Some((same, there))) if same == entry.form && !due => there,
+                (None, _) => simulated.there(form.algorithm, bytes, entry.tile_bytes)?,
             };
-            known = Some((entry.form, ratio));
-            entry.alone_s *= ratio;
-            entry.busy_s *= ratio;
+            known = Some((entry.form, there));
+            let carried_s = entry.bytes * there.carried_s_per_byte;
+            entry.takes(entry.alone_s * there.alone, entry.busy_s * there.busy, carried_s);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! A formula for a tile is a line over its bytes, or a few pieces of one. Some of its points give it back, and with them an
 //! operation of any size in tiles of any size costs a few additions.
 
-use paceline_collective::{Algorithm, TileSeconds, Topology, registry, tiles};
+use paceline_collective::{Algorithm, TileSeconds, Topology, WINDOW, registry, tiles};
 use paceline_plan::{CollectiveKind, LinkCost, LinkCosts};
 
 use super::World;
@@ -94,16 +94,18 @@ impl ClosedForm {
 
     /// Seconds of an operation alone, and those for which others that follow it must wait, in tiles of so many bytes.
     pub fn seconds(&self, bytes: usize, tile_bytes: usize) -> (f64, f64) {
-        let count = tiles(bytes, tile_bytes);
-        let lost = self.lost_s(bytes);
-        let TileSeconds { first, next, gaps } = self.tile(bytes.min(tile_bytes) as f64);
-        if count == 1 {
-            return (first + lost, next.min(first) + lost);
-        }
-        let rest = self.tile((bytes - (count - 1) * tile_bytes) as f64).next;
-        let further = next * (count - 2) as f64 + rest;
-        let alone = first + (further - gaps).max(0.0);
-        (alone + lost, (next + further).min(alone) + lost)
+        let (count, lost) = (tiles(bytes, tile_bytes), self.lost_s(bytes));
+        let full = self.tile(bytes.min(tile_bytes) as f64);
+        let last = self.tile((bytes - (count - 1) * tile_bytes.min(bytes)) as f64);
+        let alone = full.of_tiles(count, &last);
+        let busy = full.next * (count - 1) as f64 + last.next;
+        (alone + lost, busy.min(alone) + lost)
+    }
+
+    /// For how long a rank has a tile in work, over what the busiest port takes for as many tiles as it has in work.
+    pub fn of_window(&self, tile_bytes: usize) -> f64 {
+        let TileSeconds { next, held, .. } = self.tile(tile_bytes as f64);
+        held / (WINDOW as f64 * next)
     }
 
     /// Seconds that an operation loses where streams meet.
@@ -120,6 +122,7 @@ impl ClosedForm {
             first: between(low.first, high.first),
             next: between(low.next, high.next),
             gaps: between(low.gaps, high.gaps),
+            held: between(low.held, high.held),
         }
     }
 }
@@ -207,11 +210,8 @@ fn hierarchical(algorithm: &'static dyn Algorithm, world: &World, costs: &LinkCo
         let waiting = 2.0 * hops * (across.latency() + interface) + folding;
         let exchanging = if leaving == Leaving::ThroughPorts { 2.0 * hops * busy_across } else { 0.0 };
         let port = scattering + exchanging + folding + gathering;
-        TileSeconds {
-            first: 2.0 * latency + scattering + gathering + waiting,
-            next: port.max(2.0 * hops * interface),
-            gaps: (2.0 * hops - 1.0) * across.latency(),
-        }
+        let first = 2.0 * latency + scattering + gathering + waiting;
+        TileSeconds::with_gaps(first, port.max(2.0 * hops * interface), (2.0 * hops - 1.0) * across.latency())
     };
     let shares = world.hosts > 1 && world.per_host > 1;
     ClosedForm {

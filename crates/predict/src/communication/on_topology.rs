@@ -4,7 +4,7 @@ use paceline_plan::{Cluster, Hosts, LinkCosts};
 
 use super::World;
 use crate::PredictError;
-use crate::programs::{Combining, Machine, PreparedProgram, simulate};
+use crate::programs::{Combining, Machine, Outcome, PreparedProgram, simulate};
 use crate::topology::{Network, Shape, Speeds};
 
 /// Programs of more messages in a tile are not simulated. A ring of 1,024 ranks has not quite so many, and takes a second; a
@@ -29,6 +29,16 @@ pub(crate) struct Simulated {
     gamma: f64,
 }
 
+/// What becomes of an operation on a topology.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct There {
+    /// How many times as long as under one switch it takes, and is in the way of those that follow it.
+    pub alone: f64,
+    pub busy: f64,
+    /// Seconds per byte in which the busiest link carries its messages.
+    pub carried_s_per_byte: f64,
+}
+
 /// Is an algorithm of so many messages in a tile simulated at all?
 pub(crate) fn admits(messages: usize) -> bool {
     messages <= TILE_MESSAGES_MAX
@@ -50,25 +60,41 @@ impl Simulated {
         Some(Simulated { shape: world.shape, topology: world.topology(), hosts, speeds, gamma })
     }
 
-    /// How many times longer an operation takes on the topology than under one switch, by simulation of its program on both.
+    /// What becomes of an operation on the topology, by simulation of its program there and under one switch. Those that follow it
+    /// wait for the busiest link: latencies are in no port's way.
     ///
     /// # Errors
     /// The topology has no room for so many hosts, or the program would never end.
-    pub fn ratio(&self, algorithm: &dyn Algorithm, bytes: usize, tile_bytes: usize) -> Result<f64, PredictError> {
+    pub fn there(&self, algorithm: &dyn Algorithm, bytes: usize, tile_bytes: usize) -> Result<There, PredictError> {
         let program = PreparedProgram::of_algorithm(algorithm, &self.topology, 0)?;
         // Fewer and larger tiles where there would be too many messages.
         let tiles_max = (MESSAGES_MAX / program.messages().max(1)).max(1);
         let tile_bytes = if tiles(bytes, tile_bytes) > tiles_max { bytes.div_ceil(tiles_max) } else { tile_bytes };
         let load = Load { bytes, tile_bytes, window: paceline_collective::WINDOW };
-        let seconds = |shape: Shape| -> Result<f64, PredictError> {
+        let played = |shape: Shape| -> Result<(f64, f64), PredictError> {
             let network = Network::new(shape, &self.hosts, &self.speeds)?;
             let combining = Combining::InsteadOfReceiving;
             let machine = Machine { gamma: self.gamma, combining, ..Machine::new(&network) };
-            Ok(simulate(&program, &load, &machine)?.seconds)
+            let outcome = simulate(&program, &load, &machine)?;
+            Ok((outcome.seconds, carried_s(&outcome, &network)))
         };
-        let (there, flat) = (seconds(self.shape)?, seconds(Shape::Flat)?);
-        Ok(if flat > 0.0 { there / flat } else { 1.0 })
+        let ((there_s, busiest_there_s), (flat_s, busiest_flat_s)) = (played(self.shape)?, played(Shape::Flat)?);
+        Ok(There {
+            alone: times(there_s, flat_s),
+            busy: times(busiest_there_s, busiest_flat_s),
+            carried_s_per_byte: busiest_there_s / bytes.max(1) as f64,
+        })
     }
+}
+
+/// Seconds for which the busiest link has carried messages.
+pub(super) fn carried_s(outcome: &Outcome, network: &Network) -> f64 {
+    outcome.busiest_link(network).map_or(0.0, |(_, share)| share * outcome.seconds)
+}
+
+/// How many times as long; what takes no time under one switch takes none elsewhere.
+pub(super) fn times(there_s: f64, flat_s: f64) -> f64 {
+    if flat_s > 0.0 { there_s / flat_s } else { 1.0 }
 }
 
 #[cfg(test)]
@@ -100,12 +126,14 @@ mod tests {
         let plan = plan_of("wfbp-a2a", &profile, &|_| 0.0);
         let on = |shape: &str, algorithm: &str| {
             let costs = costs(&cluster, shape, algorithm, bytes);
-            (costs.alone_s(bytes), costs.doubts(&plan))
+            (costs.alone_s(bytes), costs.doubts(&plan), costs.seconds_per_byte_min())
         };
         // Nearly all bytes of halving and doubling cross between switches, which have a quarter of the links upwards.
         let (flat_s, there) = (on("flat", "halving-doubling").0, on("tree:64:4", "halving-doubling"));
         assert!(there.0 > 3.0 * flat_s && there.1.is_empty(), "{there:?}, {flat_s} s on a flat network");
-        let (flat_s, (seconds, doubts)) = (on("flat", "ring").0, on("tree:64:4", "ring"));
+        // 31/32 of what 64 hosts have, each way, over as much as 16 have.
+        assert!((there.2 / (2.0 * 31.0 / 32.0 * 64.0 / 16.0 * BETA) - 1.0).abs() < 1e-6, "{there:?}");
+        let (flat_s, (seconds, doubts, _)) = (on("flat", "ring").0, on("tree:64:4", "ring"));
         let says = "the topology tree:64:4 is taken for flat by ring: ";
         assert!(seconds == flat_s && doubts.len() == 1 && doubts[0].starts_with(says), "{seconds}, {doubts:?}");
         assert!(doubts[0].ends_with("this one has 8384512"), "{doubts:?}");

@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 
 use paceline_collective::cost::Load;
-use paceline_collective::tiles;
+use paceline_collective::select::TILE_BYTES;
+use paceline_collective::{WINDOW, tiles};
 use paceline_plan::{Hosts, LinkClass, LinkCost, LinkCosts, NetworkModel};
 
 use super::World;
 use super::closed_forms::ClosedForm;
-use crate::programs::{Combining, Machine, PreparedProgram, simulate};
+use super::on_topology::{There, carried_s, times};
+use crate::programs::{Combining, Machine, Outcome, PreparedProgram, simulate};
 use crate::topology::{Network, Shape, Speeds};
 
 /// Programs of more messages in a tile are left to their formulas: what is simulated here takes milliseconds.
@@ -24,8 +26,16 @@ const COMPARED_MESSAGES_MAX: usize = 512;
 const TILES: usize = 64;
 const MESSAGES_EVEN: usize = 1 << 11;
 
+/// Tiles beside whose bytes overheads hardly count: the longest that the runtime makes.
+const LONG_TILE: usize = *TILE_BYTES.end();
+/// One of them.
+const LONG: Load = Load { bytes: LONG_TILE, tile_bytes: LONG_TILE, window: 1 };
+
 /// Where the latencies of a tile are less than this share of an operation, what its tiles do in them does not matter.
 const WAITING: f64 = 0.01;
+
+/// What a tile takes over what ports take for a window of them, where neither of the two decides alone.
+const BOTH: std::ops::Range<f64> = 0.75..1.33;
 
 /// The programs of a world under one switch, or on its topology.
 pub(crate) struct SharedPorts {
@@ -43,6 +53,9 @@ pub(crate) struct SharedPorts {
     programs: BTreeMap<&'static str, Option<PreparedProgram>>,
     /// By the name and the bytes of a tile: seconds of as many tiles as [`even_from`] says, and of each further one.
     pipelines: BTreeMap<(&'static str, usize), (f64, f64)>,
+    /// By the name: seconds per byte, as [`SharedPorts::carried_s_per_byte`] and [`SharedPorts::further_s_per_byte`] say.
+    carried: BTreeMap<&'static str, f64>,
+    further: BTreeMap<&'static str, f64>,
 }
 
 impl SharedPorts {
@@ -81,25 +94,44 @@ impl SharedPorts {
             latency_s: across.alpha_s - across.overhead_s,
             programs: BTreeMap::new(),
             pipelines: BTreeMap::new(),
+            carried: BTreeMap::new(),
+            further: BTreeMap::new(),
         })
     }
 
-    /// Does the formula, which says so many seconds of so many tiles, leave out how messages share a port here? Where it is
-    /// latencies that tiles wait for, a hierarchical one is left to its formula, like a ring.
-    pub fn concern(&self, form: &ClosedForm, count: usize, formula_s: f64) -> bool {
-        let flat = self.world.hosts == 1 || self.world.per_host == 1;
+    /// Does the formula, which says so many seconds, leave out how messages share a port here, or who shares a host? Where it is
+    /// latencies that tiles wait for, a hierarchical one is left to its formula, like a ring; where it is the window, ports and the
+    /// window are in each other's way if both take about as long.
+    pub fn concern(&self, form: &ClosedForm, bytes: usize, tile_bytes: usize, formula_s: f64) -> bool {
+        let count = tiles(bytes, tile_bytes);
         match form.algorithm.name() {
-            "ring" | "direct" => false,
-            "recursive-doubling" | "halving-doubling" => flat && !self.world.workers.is_power_of_two(),
-            "hierarchical" if !flat => (2..=TILES).contains(&count) && self.waits(form) <= WAITING * formula_s,
-            // Where some ranks share a host, formulas of algorithms that do not ask are estimates of another kind.
-            _ => flat,
+            "hierarchical" if !self.is_flat() => {
+                (2..=TILES).contains(&count) && self.waits(form) <= WAITING * formula_s
+            }
+            _ if !self.is_flat() => is_estimate(form),
+            _ => self.is_irregular(form) || count > WINDOW && BOTH.contains(&form.of_window(tile_bytes)),
         }
     }
 
-    /// Is a prediction in doubt whose program is too long? A hierarchical one takes what its formula says, to a few percent.
+    /// Does a rank send several messages at once, or wait in a pattern that no formula has? Where some ranks share a host,
+    /// formulas of algorithms that do not ask are estimates of another kind.
+    fn is_irregular(&self, form: &ClosedForm) -> bool {
+        let regular = match form.algorithm.name() {
+            "ring" | "direct" => true,
+            "recursive-doubling" | "halving-doubling" => self.world.workers.is_power_of_two(),
+            _ => false,
+        };
+        self.is_flat() && !regular
+    }
+
+    fn is_flat(&self) -> bool {
+        self.world.hosts == 1 || self.world.per_host == 1
+    }
+
+    /// Is a prediction in doubt whose program is too long? A hierarchical one takes what its formula says, to a few percent, and so
+    /// does what is simulated for its window only.
     pub fn doubts(&self, form: &ClosedForm) -> bool {
-        form.algorithm.name() != "hierarchical"
+        form.algorithm.name() != "hierarchical" && self.is_irregular(form)
     }
 
     /// Seconds of a tile for which no port need be busy.
@@ -110,9 +142,7 @@ impl SharedPorts {
     /// Seconds of an operation. None if its program is too long.
     pub fn seconds(&mut self, form: &ClosedForm, bytes: usize, tile_bytes: usize) -> Option<f64> {
         let name = form.algorithm.name();
-        if !self.programs.contains_key(name) {
-            self.programs.insert(name, self.prepared(form));
-        }
+        self.prepare(form);
         let program = self.programs.get(name)?.as_ref()?;
         let even = even_from(program.messages());
         if tiles(bytes, tile_bytes) <= even {
@@ -121,7 +151,7 @@ impl SharedPorts {
         let (first_s, further_s) = match self.pipelines.get(&(name, tile_bytes)) {
             Some(&known) => known,
             None => {
-                let found = self.pipeline(program, even, tile_bytes, self.waits(form))?;
+                let found = self.evenly(self.network.as_ref()?, program, even, tile_bytes, WINDOW)?;
                 self.pipelines.insert((name, tile_bytes), found);
                 found
             }
@@ -129,18 +159,67 @@ impl SharedPorts {
         Some(first_s + (bytes as f64 / tile_bytes as f64 - even as f64) * further_s)
     }
 
-    /// Seconds of so many tiles, and of each further one: what one of the second half of them takes. Of tiles that are short beside
-    /// `waits_s`, the latencies of one, the first are still on their way when the last of them leave, and say nothing of those that
-    /// come when ports are never idle: these take what they would without latencies.
-    fn pipeline(&self, program: &PreparedProgram, tiles: usize, tile_bytes: usize, waits_s: f64) -> Option<(f64, f64)> {
-        let on = |network: &Option<Network>| {
-            let of = |tiles: usize| self.simulated_on(network.as_ref()?, program, tiles * tile_bytes, tile_bytes);
-            let (half_s, whole_s) = (of(tiles / 2)?, of(tiles)?);
-            Some((whole_s, (whole_s - half_s) / (tiles - tiles / 2) as f64))
-        };
-        let (whole_s, further_s) = on(&self.network)?;
-        let waits = waits_s > WAITING * whole_s;
-        Some((whole_s, if waits { on(&self.at_once)?.1 } else { further_s }))
+    /// How many times as long as its formula says an operation keeps ports from those that follow it, at least 1: as much as
+    /// where no latency is in the way, for one that the program hides behind another makes no port carry less. None if its program
+    /// is too long.
+    pub fn stretch(&mut self, form: &ClosedForm) -> Option<f64> {
+        if !self.is_irregular(form) {
+            return Some(1.0);
+        }
+        let further_s = self.further_s_per_byte(form)? * LONG_TILE as f64;
+        let formula_s = form.seconds(LONG_TILE, LONG_TILE).1 - form.lost_s(LONG_TILE);
+        Some((further_s / formula_s).max(1.0))
+    }
+
+    /// Seconds per byte in which the busiest port carries the messages of an operation. None if its program is too long.
+    pub fn carried_s_per_byte(&mut self, form: &ClosedForm) -> Option<f64> {
+        let name = form.algorithm.name();
+        if let Some(&known) = self.carried.get(name) {
+            return Some(known);
+        }
+        self.prepare(form);
+        let program = self.programs.get(name)?.as_ref()?;
+        let network = self.at_once.as_ref()?;
+        let found = carried_s(&self.played(network, program, &LONG)?, network) / LONG_TILE as f64;
+        self.carried.insert(name, found);
+        Some(found)
+    }
+
+    /// Seconds per byte of what follows in a pipeline of which nothing is late, at least the same: more where messages that share
+    /// ports leave some of them idle. None if its program is too long.
+    fn further_s_per_byte(&mut self, form: &ClosedForm) -> Option<f64> {
+        let name = form.algorithm.name();
+        if let Some(&known) = self.further.get(name) {
+            return Some(known);
+        }
+        let carried = self.carried_s_per_byte(form)?;
+        let program = self.programs.get(name)?.as_ref()?;
+        let (_, further_s) = self.evenly(self.at_once.as_ref()?, program, TILES, LONG_TILE, TILES)?;
+        let found = (further_s / LONG_TILE as f64).max(carried);
+        self.further.insert(name, found);
+        Some(found)
+    }
+
+    /// Seconds of so many tiles, and of each further one: what one of the second half of them takes.
+    fn evenly(
+        &self,
+        network: &Network,
+        program: &PreparedProgram,
+        tiles: usize,
+        tile_bytes: usize,
+        window: usize,
+    ) -> Option<(f64, f64)> {
+        let load = |tiles: usize| Load { bytes: tiles * tile_bytes, tile_bytes, window };
+        let of = |tiles: usize| Some(self.played(network, program, &load(tiles))?.seconds);
+        let (half_s, whole_s) = (of(tiles / 2)?, of(tiles)?);
+        Some((whole_s, (whole_s - half_s) / (tiles - tiles / 2) as f64))
+    }
+
+    fn prepare(&mut self, form: &ClosedForm) {
+        let name = form.algorithm.name();
+        if !self.programs.contains_key(name) {
+            self.programs.insert(name, self.prepared(form));
+        }
     }
 
     fn prepared(&self, form: &ClosedForm) -> Option<PreparedProgram> {
@@ -149,20 +228,14 @@ impl SharedPorts {
     }
 
     fn simulated(&self, program: &PreparedProgram, bytes: usize, tile_bytes: usize) -> Option<f64> {
-        self.simulated_on(self.network.as_ref()?, program, bytes, tile_bytes)
+        let load = Load { bytes, tile_bytes, window: WINDOW };
+        Some(self.played(self.network.as_ref()?, program, &load)?.seconds)
     }
 
-    fn simulated_on(
-        &self,
-        network: &Network,
-        program: &PreparedProgram,
-        bytes: usize,
-        tile_bytes: usize,
-    ) -> Option<f64> {
-        let load = Load { bytes, tile_bytes, window: tiles(bytes, tile_bytes) };
+    fn played(&self, network: &Network, program: &PreparedProgram, load: &Load) -> Option<Outcome> {
         let combining = Combining::InsteadOfReceiving;
         let machine = Machine { gamma: self.gamma, combining, ..Machine::new(network) };
-        simulate(program, &load, &machine).ok().map(|outcome| outcome.seconds)
+        simulate(program, load, &machine).ok()
     }
 }
 
@@ -179,12 +252,21 @@ impl Compared {
         Some(Compared { there: on(world.shape)?, flat: on(Shape::Flat)? })
     }
 
-    /// How many times longer an operation takes there than under one switch. None if its program is too long.
-    pub fn ratio(&mut self, form: &ClosedForm, bytes: usize, tile_bytes: usize) -> Option<f64> {
-        let there_s = self.there.seconds(form, bytes, tile_bytes)?;
-        let flat_s = self.flat.seconds(form, bytes, tile_bytes)?;
-        Some(if flat_s > 0.0 { there_s / flat_s } else { 1.0 })
+    /// What becomes of an operation there. None if its program is too long.
+    pub fn there(&mut self, form: &ClosedForm, bytes: usize, tile_bytes: usize) -> Option<There> {
+        let Compared { there, flat } = self;
+        Some(There {
+            alone: times(there.seconds(form, bytes, tile_bytes)?, flat.seconds(form, bytes, tile_bytes)?),
+            busy: times(there.further_s_per_byte(form)?, flat.further_s_per_byte(form)?),
+            carried_s_per_byte: there.carried_s_per_byte(form)?,
+        })
     }
+}
+
+/// Where some ranks share a host, is a formula one that does not ask who does? (The tests of both depths hold a ring to its program
+/// there, too.)
+pub(super) fn is_estimate(form: &ClosedForm) -> bool {
+    !form.algorithm.for_hosts() && form.algorithm.name() != "ring"
 }
 
 /// From how many tiles on a pipeline of so many messages in each runs evenly.
@@ -228,6 +310,9 @@ mod tests {
 
     /// Of what a short formula says nothing.
     fn irregular(name: &str, world: &World) -> bool {
+        if world.hosts > 1 && world.per_host > 1 {
+            return name != "hierarchical";
+        }
         let doubling = ["recursive-doubling", "halving-doubling"].contains(&name);
         !(["ring", "direct", "hierarchical"].contains(&name) || doubling && world.workers.is_power_of_two())
     }
@@ -252,7 +337,9 @@ mod tests {
             let (overhead_s, gamma) = (cluster.across.overhead_s.value, cluster.combine_s_per_byte.value);
             let world = World::of(cluster.workers(), cluster.workers_per_host);
             let is_flat = hosts.0 == 1 || hosts.1 == 1;
-            let of_world = |it: &&dyn Algorithm| it.supports(world.workers) && it.for_hosts() != is_flat;
+            // Of a ring on shared hosts, which is left to its formula, others are the tests.
+            let here = |it: &dyn Algorithm| if is_flat { !it.for_hosts() } else { it.name() != "ring" };
+            let of_world = |it: &&dyn Algorithm| it.supports(world.workers) && here(*it);
             for algorithm in registry::of_kind(CollectiveKind::AllReduce).filter(of_world) {
                 let name = algorithm.name();
                 let costs = AllToAll::of(&cluster, world, name, 64 << 20, 0.0);
@@ -265,7 +352,7 @@ mod tests {
                     if !applies || messages > MESSAGES_MAX || messages * count > LONGEST {
                         continue;
                     }
-                    let load = Load { bytes, tile_bytes, window: count };
+                    let load = Load { bytes, tile_bytes, window: WINDOW };
                     let found_s = simulated_s(&cluster, algorithm, &load);
                     let off = if found_s > 0.0 { predicted_s / found_s - 1.0 } else { predicted_s };
                     let evenly = count > even_from(messages);
@@ -356,8 +443,8 @@ mod tests {
             assert!(found.len() == 1 && found[0].starts_with(&says), "{found:?}");
         }
         // Of another kind are estimates for workers that share hosts.
-        for name in ["double-binary-tree", "halving-doubling"] {
-            let found = doubts((8, 4), name);
+        for (hosts, name) in [((20, 4), "double-binary-tree"), ((8, 4), "halving-doubling")] {
+            let found = doubts(hosts, name);
             let says = format!("{name} does not ask who shares a host: where workers do");
             assert!(found.len() == 1 && found[0].starts_with(&says), "{found:?}");
         }
@@ -365,6 +452,7 @@ mod tests {
             // Of a mebibyte a hierarchical one is chosen.
             ((8, 4), "auto"),
             ((8, 4), "ring"),
+            ((8, 4), "double-binary-tree"),
             ((129, 1), "binary-tree"),
             ((11, 1), "direct-scatter"),
             ((256, 1), "recursive-doubling"),

@@ -146,6 +146,7 @@ fn operations_alone(profile: &Profile, way: &Way, operations: usize, elements: u
         forward: steps.clone(),
         backward: steps,
         update_s: 0.0,
+        memory: None,
         ..profile.clone()
     };
     (alone, plan)

@@ -7,6 +7,7 @@ use paceline_strategy::Registry;
 use super::*;
 use crate::random::Random;
 
+mod faster;
 mod protocols;
 mod reasons;
 
@@ -390,6 +391,8 @@ fn estimates_of_formulas_are_no_reason_to_take_another_plan() {
         let best = &mut answer.candidates[0].prediction;
         (best.extrapolated, best.estimates) = (vec!["a doubt".to_owned()], estimates);
         assert_eq!(answer.taken().prediction.plan, answer.candidates[place].prediction.plan, "{estimates}");
+        let cautions = answer.taken_instead().map(|(_, cautions)| cautions);
+        assert_eq!(cautions, (place == 1).then(|| vec![Caution::Unmeasured]), "{estimates}");
     }
 }
 

@@ -7,6 +7,8 @@ use crate::iteration::tests::{plan_of, profile};
 use crate::iteration::{Length, Training, WorkerClass, simulate};
 use crate::programs::{PreparedProgram, seconds_on};
 
+mod ports;
+
 const NETWORK: NetworkModel = NetworkModel {
     within: LinkClass { alpha_s: 6e-6, overhead_s: 1e-6, beta_s_per_byte: 0.1e-9 },
     across: LinkClass { alpha_s: 30e-6, overhead_s: 5e-6, beta_s_per_byte: 0.8e-9 },
@@ -134,9 +136,10 @@ fn an_unknown_algorithm_is_refused() {
 /// Also where nobody has named it: of operations that a plan has, and of no others.
 #[test]
 fn an_algorithm_that_is_chosen_is_in_doubt_like_one_that_is_named() {
-    let cluster = Cluster::of_network(NETWORK, 8, 4);
+    // So many workers that the program is too long.
+    let cluster = Cluster::of_network(NETWORK, 16, 4);
     let costs = |per_host: usize| {
-        let costs = AllToAll::of(&cluster, World::of(32, per_host), "auto", 64 << 20, 0.0);
+        let costs = AllToAll::of(&cluster, World::of(64, per_host), "auto", 64 << 20, 0.0);
         costs.expect("costs").with_shared_ports()
     };
     let told = |costs: &AllToAll, layers: &[usize]| {
@@ -222,7 +225,7 @@ fn what_is_predicted_on_a_topology_is_what_the_program_takes_there() {
                 if !applies || count > TILES_COMPARED || count * algorithm.messages(&topology) > LONGEST {
                     continue;
                 }
-                let load = Load { bytes, tile_bytes, window: count };
+                let load = Load { bytes, tile_bytes, window: paceline_collective::WINDOW };
                 let found_s = seconds_on(&cluster, &program, &load).expect("it ends");
                 let off = predicted_s / found_s - 1.0;
                 if off.abs() >= 0.02 {
