@@ -26,6 +26,9 @@ last one. A parameter that is only used so has no step, and the model is refused
 Multiply-accumulates are those of products of matrices and of convolutions with a parameter, in whatever module, counted in
 a forward pass of their own. If there are some that cannot be counted, none are written.
 
+A profile has no type, and predictions count four bytes for each element of a gradient: a model whose trained parameters are no
+float32, and so its gradients, is refused. What autocast computes in half precision has gradients of float32.
+
 Memory is the most that was taken: on a GPU by PyTorch, else by the process. In proportion to the batch goes on a GPU what is
 beyond parameters, buffers, gradients and the optimizer's state, else what autograd keeps between forward and backward.
 """
@@ -58,6 +61,9 @@ FACTORS = {
     aten.addmv: (1, 2),
     aten.convolution: (0, 1),
 }
+
+# The most that a profile's uncertainty may be: it is a share below 1.
+UNCERTAINTY_MAX = 0.99
 
 # Operations that look up, add or scale.
 WITHOUT_PRODUCTS = {
@@ -109,6 +115,21 @@ def first_tensor(output):
         if isinstance(part, torch.Tensor):
             return part
     sys.exit("the model returns no tensor")
+
+
+def check_types(model):
+    """Refuses gradients that predictions would count with another number of bytes than they have."""
+    trained = [(name, parameter.dtype) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    others = [(name, dtype) for name, dtype in trained if dtype != torch.float32]
+    if not others:
+        return
+    name, dtype = others[0]
+    more = f" and {len(others) - 1} more" if others[1:] else ""
+    sys.exit(
+        f"gradients of {name}{more} are {dtype}, and predictions count 4 bytes for each element, as of float32: convert the "
+        "model to float32 (model.float(), with torch.autocast where it is to compute in half precision); to predict gradients "
+        "of 2 bytes, halve `elements` of their tensors in the profile that is then written"
+    )
 
 
 class HostClock:
@@ -320,7 +341,8 @@ def uncertainty(runs):
     if len(seconds) < 2:
         return {}
     half_width = 1.96 * statistics.stdev(seconds) / len(seconds) ** 0.5
-    return {"uncertainty": half_width / statistics.mean(seconds)}
+    # A few iterations may say less of their mean than that it takes time.
+    return {"uncertainty": min(UNCERTAINTY_MAX, half_width / statistics.mean(seconds))}
 
 
 def main():
@@ -340,6 +362,7 @@ def main():
     if not shape:
         sys.exit("--input says what one sample looks like, for example 3,224,224")
     device = torch.device(arguments.device)
+    check_types(model)
     model = model.to(device).train()
     inputs = torch.randint(tokens, (arguments.batch, *shape)) if tokens else torch.randn(arguments.batch, *shape)
     recorder = Recorder(model, StreamClock(device) if device.type == "cuda" else HostClock())

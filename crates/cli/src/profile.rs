@@ -1,6 +1,7 @@
-//! `paceline profile`: what one worker computes in an iteration. Measured here, read from a trace of PyTorch's profiler, or
-//! scaled to a GPU that is not here.
+//! `paceline profile`: what one worker computes in an iteration. Measured here, read from a trace of PyTorch's profiler,
+//! made of a list of tensors and a throughput, or scaled to a GPU that is not here.
 
+mod listed;
 mod summary;
 
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::thread;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use paceline_plan::{MemoryNeed, Profile};
+use paceline_plan::{MemoryNeed, Profile, throughput_of};
 use paceline_train::{
     Backend, BatchSize, Data, DataSource, Length, MeasuredProfile, ModelName, OptimizerSettings, ProfileOptions,
     ProfileSourceError, TensorInfo, TraceOptions, TracedProfile, TrainOptions, available_memory, load_profile,
@@ -30,8 +31,9 @@ use summary::Summary;
 pub struct ProfileArguments {
     /// The model to measure: cnn, mlp, resnet20, transformer-lm, resnet50, bert-base, bert-large; or a profile to check and
     /// sum up (mine.json), or to scale to a GPU: resnet50@v100, or from samples per second that somebody has published
-    /// resnet50@h100=1500 or mine.json@h100=1500:10% (docs/models.md); with --from-trace what to call the model
-    #[arg(long, value_name = "NAME", required_unless_present = "from_trace")]
+    /// resnet50@h100=1500 or mine.json@h100=1500:10%, or with what the GPU's memory has mine.json@h100=1500,memory=80GiB
+    /// (docs/models.md); with --from-trace what to call the model; with --samples-per-s that and on which GPU, as in mine@v100
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["from_trace", "samples_per_s"])]
     model: Option<String>,
 
     /// Samples per iteration [default: as many as bench takes; of a trace, what its first operation has]
@@ -39,7 +41,7 @@ pub struct ProfileArguments {
     local_batch: Option<usize>,
 
     /// What to compute on, as for train [default: sample]
-    #[arg(long, value_name = "SOURCE", conflicts_with = "from_trace")]
+    #[arg(long, value_name = "SOURCE", conflicts_with_all = ["from_trace", "samples_per_s"])]
     data: Option<DataSource>,
 
     /// sgd or adamw [default: sgd]
@@ -47,23 +49,36 @@ pub struct ProfileArguments {
     optimizer: Option<OptimizerSettings>,
 
     /// Iterations that count [default: until their mean is known to 1 %, at least 5, at most half a minute]
-    #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with = "from_trace")]
+    #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["from_trace", "samples_per_s"])]
     iterations: Option<usize>,
 
     /// Iterations before those that count [default: 5]
-    #[arg(long, value_name = "N", conflicts_with = "from_trace")]
+    #[arg(long, value_name = "N", conflicts_with_all = ["from_trace", "samples_per_s"])]
     warmup: Option<usize>,
 
     /// Threads that compute [default: cores]
-    #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with = "from_trace")]
+    #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["from_trace", "samples_per_s"])]
     threads: Option<usize>,
 
     /// Read a trace of PyTorch's profiler (export_chrome_trace, also packed by gzip) instead of measuring
     #[arg(long, value_name = "FILE")]
     from_trace: Option<PathBuf>,
 
-    /// The model's tensors, for their names and order: lines of name,numel[,fwd_macs_per_sample] below a line of these words
-    #[arg(long, value_name = "FILE.csv", requires = "from_trace")]
+    /// Instead of measuring, share out what one GPU is known to train of the model behind --tensors: samples per second at
+    /// --local-batch, and how uncertain they are [default: 10 %]
+    #[arg(
+        long,
+        value_name = "X[:P%]",
+        value_parser = throughput,
+        requires = "tensors",
+        requires = "local_batch",
+        conflicts_with = "from_trace"
+    )]
+    samples_per_s: Option<Stated>,
+
+    /// The model's tensors, of a trace for their names and order: lines of name,numel[,fwd_macs_per_sample] below a line of these
+    /// words; --samples-per-s needs the multiply-accumulates
+    #[arg(long, value_name = "FILE.csv")]
     tensors: Option<PathBuf>,
 
     /// Write the profile to this file (docs/json.md)
@@ -73,6 +88,20 @@ pub struct ProfileArguments {
     /// Write the summary to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+/// A throughput that somebody has published.
+#[derive(Clone, Copy)]
+struct Stated {
+    samples_per_s: f64,
+    /// As a share.
+    uncertainty: f64,
+}
+
+/// For clap: a number of samples per second, perhaps with its uncertainty.
+fn throughput(text: &str) -> Result<Stated, String> {
+    let stated = throughput_of(text).map(|(samples_per_s, uncertainty)| Stated { samples_per_s, uncertainty });
+    stated.ok_or_else(|| "give samples per second above 0, and perhaps how uncertain they are: 405, 405:5%".to_owned())
 }
 
 /// A profile, and what its file does not say.
@@ -97,6 +126,8 @@ impl From<Profile> for Made {
 /// Where the profile comes from.
 enum Origin {
     Trace(PathBuf),
+    /// A list of tensors.
+    Listed(PathBuf, Stated),
     /// A profile that there is, or one of them scaled.
     Named(String),
     Measured(ChosenModel),
@@ -115,6 +146,7 @@ pub fn run(arguments: &ProfileArguments, registry: &Registry) -> Result<ExitCode
     let json = arguments.json.as_deref().map(JsonFile::create).transpose()?;
     let made = match &origin {
         Origin::Trace(path) => arguments.traced(path)?,
+        Origin::Listed(path, stated) => arguments.listed(path, *stated)?,
         Origin::Named(name) => arguments.named(name)?,
         Origin::Measured(model) => arguments.measured(model)?,
     };
@@ -135,6 +167,16 @@ impl ProfileArguments {
     fn origin(&self, registry: &Registry) -> Result<Origin, Failure> {
         if let Some(path) = &self.from_trace {
             return Ok(Origin::Trace(path.clone()));
+        }
+        match (&self.tensors, self.samples_per_s) {
+            (Some(path), Some(stated)) => return Ok(Origin::Listed(path.clone(), stated)),
+            (Some(_), None) => {
+                let what = "--tensors says what the model has, and not how long an iteration takes";
+                let help = "give --samples-per-s and --local-batch, or --from-trace, or leave --tensors out";
+                return Err(Failure::usage(what).help(help));
+            }
+            // clap sees to it that there is a list where there is a throughput.
+            (None, _) => {}
         }
         let name = self.model.as_deref().unwrap_or_default();
         let is_profile = name.contains(['@', '/']) || name.ends_with(".json");
@@ -162,11 +204,19 @@ impl ProfileArguments {
         let tensors = self.tensors.as_deref().map(read_tensor_list).transpose().map_err(Failure::usage)?;
         let text = read_trace(path)
             .map_err(|error| Failure::usage(format!("cannot read the trace {}", path.display())).cause(error))?;
-        let model = self.model.clone().unwrap_or_else(|| name_of(path));
+        let model = self.model.clone().unwrap_or_else(|| name_of(path, &[".gz", ".json", ".trace", ".pt"]));
         let options = TraceOptions { model, local_batch: self.local_batch, tensors };
         let traced = profile_of_trace(&text, &options);
-        let TracedProfile { profile, iterations, iteration_s } =
+        let TracedProfile { profile, iterations, iteration_s, half_types } =
             traced.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+        if !half_types.is_empty() {
+            eprintln!(
+                "paceline: {}: gradients are {}, of 2 bytes an element, and predictions count 4, as of f32: halve \
+                 `elements` in the profile to count 2, or record the model in float32",
+                path.display(),
+                half_types.join(" and ")
+            );
+        }
         Ok(Made { iterations: Some(iterations), iteration_s, ..Made::from(profile) })
     }
 
@@ -222,6 +272,8 @@ impl ProfileArguments {
         let measured = profile_model(&name, backend.as_mut(), &data.training, &options, &mut told);
         bar.finish_and_clear();
         let MeasuredProfile { mut profile, iterations } = measured?;
+        // A few iterations may say less of their mean than that it takes time.
+        profile.uncertainty = profile.uncertainty.map(|share| share.min(Profile::UNCERTAINTY_MAX));
         let peak_bytes = peak_memory();
         let need = need_of(model, &options, backend.as_ref(), &data, peak_bytes);
         profile.memory = Some(MemoryNeed { available_bytes: available, ..need });
@@ -231,10 +283,10 @@ impl ProfileArguments {
     }
 }
 
-/// A trace's name without what exporters append: `.pt.trace.json.gz`.
-fn name_of(trace: &Path) -> String {
-    let name = trace.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    [".gz", ".json", ".trace", ".pt"].iter().fold(name, |name, end| name.strip_suffix(end).unwrap_or(&name).to_owned())
+/// A file's name without what may stand at its end, the last first: of a trace `.pt.trace.json.gz`.
+fn name_of(path: &Path, ends: &[&str]) -> String {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    ends.iter().fold(name, |name, end| name.strip_suffix(end).unwrap_or(&name).to_owned())
 }
 
 /// What a worker takes: of a model of the house as it is counted, of one of the caller's own by what this process has taken

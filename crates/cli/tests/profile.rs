@@ -56,6 +56,44 @@ fn a_profile_is_scaled_to_a_gpu() {
     assert_eq!((profile.scaled_from(), smaller.scaled_from()), (None, Some(64)));
 }
 
+/// On a GPU that is not built in, too, it is known which batches fit.
+#[test]
+fn a_gpus_memory_is_given_behind_its_throughput() {
+    let (outcome, profile) = profile("memory", &["--model", "bert-large@h100=300,memory=80GiB"]);
+    let need = profile.memory.expect("it is counted of the built-in profile");
+    assert_eq!(need.available_bytes, Some((80_u64 << 30) / 100 * 80));
+    let largest = need.largest_local_batch().expect("it is known");
+    assert!(outcome.stdout.contains(&format!("; {largest} samples fit in 68.7 GB")), "{outcome:#?}");
+    let plan = ["plan", "--cluster", "study-10gbe", "--workers", "8", "--strategy", "ddp,arch=a2a", "--model"];
+    let planned = |model: &str| run(paceline(&[&plan[..], &[model, "--local-batch", "auto"]].concat()), LIMIT);
+    planned("bert-large@h100=300,memory=80GiB").expect_code(0);
+    planned("bert-large@h100=300").expect_code(2).expect_stderr(&["does not say which that is"]);
+}
+
+/// And the samples per second, and what else is given.
+const LISTED: [&str; 5] = ["--tensors", RESNET50, "--local-batch", "8", "--samples-per-s"];
+const RESNET50: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/resnet50_tensors.csv");
+
+/// By the rules of the profiles that are built in: the study's list and throughput give the study's profile.
+#[test]
+fn a_list_of_tensors_and_a_throughput_make_a_profile() {
+    let given = ["--tensors", RESNET50, "--samples-per-s", "253.1:5%", "--local-batch", "64"];
+    let (outcome, listed) = profile("listed", &[&given[..], &["--model", "resnet50@rtx2080ti"]].concat());
+    let built_in = paceline_plan::built_in_profile("resnet50").expect("it is built in");
+    assert_eq!((listed.check().and_then(|()| listed.check_pace()), listed.uncertainty), (Ok(()), Some(0.05)));
+    assert_eq!((&*listed.model, &*listed.device), ("resnet50", "rtx2080ti"));
+    assert_eq!(listed.tensors, built_in.tensors);
+    let near = |left: f64, right: f64| (left / right - 1.0).abs() < 1e-9;
+    assert!(near(listed.forward_s(), built_in.forward_s()) && near(listed.backward_s(), built_in.backward_s()));
+    assert!(near(listed.update_s, built_in.update_s) && listed.memory.is_none(), "{}", listed.source);
+    assert_eq!((listed.ready_order(), listed.use_order()), (built_in.ready_order(), built_in.use_order()));
+    assert!(outcome.stdout.contains("253.1 samples/s ± 5.0 %"), "{outcome:#?}");
+    // Named after the file, on a GPU that nobody knows, and with the other optimiser.
+    let (_, unnamed) = profile("unnamed-list", &[&given[..], &["--optimizer", "adamw"]].concat());
+    assert_eq!((&*unnamed.model, &*unnamed.device), ("resnet50", "gpu"));
+    assert!(near(unnamed.iteration_s(), listed.iteration_s()) && unnamed.update_s > 1.5 * listed.update_s);
+}
+
 /// A file of another batch than was recorded says so to whoever reads it.
 #[test]
 fn a_file_of_another_batch_is_extrapolated_wherever_it_goes() {
@@ -99,6 +137,9 @@ fn a_file_is_summed_up_or_refused_by_field() {
         ("{\"tensor\": 1, \"seconds\": 0.002}, ", "", "the profile is inconsistent: backward has no step for tensor 1"),
         ("\"tensor\": 1, \"seconds\": 0}", "\"tensor\": 2, \"seconds\": 0}", "forward[1].tensor is 2"),
         ("\"fixed_bytes\": 1000", "\"fixed_bytes\": 0", "memory.fixed_bytes is 0"),
+        ("\"fixed_bytes\": 1000", "\"fixed_bytes\": 95", "is 95; a worker has at least its 24 parameters, 96 bytes"),
+        ("\"available_bytes\": 2005", "\"available_bytes\": 0", "memory.available_bytes is 0; leave it out"),
+        ("\"memory\"", "\"uncertainty\": 10, \"memory\"", "uncertainty is 10; it is a share of the time below 1"),
     ] {
         let bad = good.replace(from, to);
         assert_ne!(bad, good, "{from}");
@@ -134,6 +175,30 @@ fn a_trace_is_read() {
     assert_eq!((profile.check(), &*profile.model, &*profile.device, profile.local_batch), (Ok(()), "line", "cpu", 8));
     assert!((profile.iteration_s() * 1e6 - 75.0).abs() < 1e-6, "{profile:?}");
     assert!(outcome.stdout.contains("25.0 us of it none of these"), "{outcome:#?}");
+    assert!(!outcome.stderr.contains("gradients"), "{outcome:#?}");
+}
+
+/// A profile has no type, and predictions count four bytes for each element.
+#[test]
+fn gradients_of_two_bytes_in_a_trace_are_said() {
+    let path = scratch_file("half.json");
+    let event = |name: &str, ts: usize, args: &str| {
+        format!(
+            r#"{{"ph":"X","cat":"cpu_op","name":"{name}","pid":1,"tid":1,"ts":{ts},"dur":5,"args":{{"Input Dims":{args}}}}}"#
+        )
+    };
+    let events = [
+        event("aten::linear", 0, r#"[[8,5],[3,5],[]],"Input type":["c10::Half","c10::Half",""]"#),
+        event("torch::autograd::AccumulateGrad", 55, r#"[[3,5]],"Input type":["c10::Half"]"#),
+        event("Optimizer.step#SGD.step", 70, "[]"),
+    ];
+    fs::write(&path, format!("{{\"traceEvents\":[{}]}}", events.join(","))).expect("a scratch file");
+    let (outcome, profile) = profile("half-trace", &["--from-trace", &path.to_string_lossy()]);
+    fs::remove_file(path).expect("our own file");
+    for part in ["gradients are c10::Half, of 2 bytes an element", "halve `elements`"] {
+        assert!(outcome.stderr.contains(part), "no `{part}`: {outcome:#?}");
+    }
+    assert!(profile.source.ends_with("gradients are c10::Half there, and count as f32 here"), "{}", profile.source);
 }
 
 const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools");
@@ -190,7 +255,8 @@ fn own_model_is_measured(folder: &Folder, tool: impl Fn(&[&str]) -> Outcome) {
     let package = folder.0.join("own");
     fs::create_dir_all(&package).expect("a folder in our own");
     let linear = "from torch.nn import Linear, Sequential, Tanh\n\n\ndef two_layers():\n    return \
-                  Sequential(Linear(12, 8), Tanh(), Linear(8, 2))\n";
+                  Sequential(Linear(12, 8), Tanh(), Linear(8, 2))\n\n\ndef half():\n    return \
+                  two_layers().bfloat16()\n";
     fs::write(package.join("models.py"), linear).expect("a file in our own folder");
     let quick = ["--input", "12", "--batch", "4", "--warm-up", "1", "--iterations", "3", "--out", "own.json"];
     tool(&[&["own.models:two_layers"], &quick[..]].concat()).expect_code(0);
@@ -199,6 +265,10 @@ fn own_model_is_measured(folder: &Folder, tool: impl Fn(&[&str]) -> Outcome) {
     let tensors: Vec<_> =
         profile.tensors.iter().map(|one| (&*one.name, one.elements, one.forward_macs_per_sample)).collect();
     assert_eq!(tensors, [("0.weight", 96, 96), ("0.bias", 8, 0), ("2.weight", 16, 16), ("2.bias", 2, 0)]);
+    // A profile has no type: predictions would count twice the bytes.
+    let half = tool(&["own.models:half", "--input", "12", "--out", "half.json"]).expect_code(1);
+    half.expect_stderr(&["gradients of 0.weight and 3 more are torch.bfloat16", "convert the model to float32"]);
+    assert!(!folder.0.join("half.json").exists());
 }
 
 /// Isolated from installed packages, any Python is one without PyTorch.
@@ -232,6 +302,20 @@ fn what_makes_no_sense_is_refused() {
         (&["--model", "./Cargo.toml"], 2, "./Cargo.toml is no profile"),
         (&["--model", "mlp", "--local-batch", "7000"], 2, "the data holds 6000"),
         (&["--model", "mlp", "--tensors", "x.csv"], 2, "--from-trace"),
+        (&["--samples-per-s", "100", "--local-batch", "8"], 2, "--tensors <FILE.csv>"),
+        (&["--samples-per-s", "100", "--tensors", RESNET50], 2, "--local-batch <N>"),
+        (&["--samples-per-s", "quick"], 2, "give samples per second above 0"),
+        (&["--samples-per-s", "100:100%"], 2, "give samples per second above 0"),
+        (&[&LISTED[..], &["100", "--from-trace", "x.json"]].concat(), 2, "cannot be used with"),
+        (&[&LISTED[..], &["100", "--iterations", "5"]].concat(), 2, "cannot be used with"),
+        (&[&LISTED[..], &["100", "--model", "mine@h100=100"]].concat(), 2, "--model mine@h100=100 names no model"),
+        (
+            &[&LISTED[..], &["1e9", "--model", "mine@v100"]].concat(),
+            2,
+            "resnet50_tensors.csv: the profile is inconsistent: samples_per_s is 1000000000: 8 samples take",
+        ),
+        (&["--model", "resnet50@v100", "--tensors", RESNET50], 2, "not how long an iteration takes"),
+        (&["--model", "resnet50@h100=5,memory=much"], 2, "`h100=5,memory=much` names no device to scale to"),
         (&["--from-trace", "/no/such/file"], 2, "cannot read the trace /no/such/file"),
         (&["--from-trace", "Cargo.toml"], 2, "Cargo.toml: this is no trace of PyTorch's profiler"),
     ] {

@@ -1,14 +1,13 @@
 //! Profiles of the study's models on one RTX 2080 Ti: Shi et al., "Communication-efficient distributed deep learning: a
 //! comprehensive survey" (arXiv 2005.13247), whose single-GPU throughputs give the time of an iteration.
 //!
-//! An iteration is forward, backward twice as long, and the optimiser. Tensors share forward by their multiply-accumulates;
-//! those without (biases, normalisations) take no time of their own. AdamW updates BERT at 1.63e-10 s per parameter: with
-//! that, and only with that, both BERTs compute at the same rate (9.47 TFLOP/s, 70 % of the device's peak; two equations,
-//! two unknowns). It is 84 bytes of memory traffic per parameter, what PyTorch's separate elementwise operations of AdamW
-//! move, at 84 % of the device's 616 GB/s. Momentum SGD moves 44 bytes, so it takes 44/84 of that time.
+//! What an iteration consists of, and what of it is the optimiser's: as of any other throughput ([`Throughput`]).
+//!
+//! [`Throughput`]: crate::Throughput
 
+use crate::derived::{DEVICE, Updating, steps};
 use crate::scale::{GIVEN_UNCERTAINTY, device_memory_bytes};
-use crate::{MemoryNeed, Profile, ProfileTensor, Step};
+use crate::{MemoryNeed, Profile, ProfileTensor};
 
 /// The names of the built-in profiles.
 pub const BUILT_IN_PROFILES: [&str; 3] = ["resnet50@rtx2080ti", "bert-base@rtx2080ti", "bert-large@rtx2080ti"];
@@ -16,10 +15,6 @@ pub const BUILT_IN_PROFILES: [&str; 3] = ["resnet50@rtx2080ti", "bert-base@rtx20
 /// The training images of ImageNet-1k (ILSVRC 2012), for which ResNet-50 was made. What BERT is trained on differs from user
 /// to user.
 const IMAGENET_SAMPLES: usize = 1_281_167;
-
-const DEVICE: &str = "rtx2080ti";
-const ADAMW_S_PER_PARAMETER: f64 = 1.63e-10;
-const SGD_S_PER_PARAMETER: f64 = ADAMW_S_PER_PARAMETER * 44.0 / 84.0;
 
 /// Parameter and gradient, and momentum's velocity or AdamW's two moments; four bytes each.
 const SGD_BYTES_PER_PARAMETER: u64 = 12;
@@ -38,7 +33,7 @@ pub fn built_in_profile(name: &str) -> Option<Profile> {
             let tensors = table(include_str!("../../../data/resnet50_tensors.csv"));
             let forward = (0..tensors.len()).collect();
             let memory = memory(&tensors, SGD_BYTES_PER_PARAMETER, convolutions_bytes(&tensors));
-            let profile = profile(model, 64, 253.1, SGD_S_PER_PARAMETER, tensors, forward);
+            let profile = profile(model, 64, 253.1, Updating::MomentumSgd, tensors, forward);
             Some(Profile { epoch_samples: Some(IMAGENET_SAMPLES), memory, ..profile })
         }
         "bert-base" => Some(bert(model, 64, 212.8, include_str!("../../../data/bert_base_tensors.csv"))),
@@ -58,7 +53,7 @@ fn bert(model: &str, batch: usize, samples_per_s: f64, csv: &str) -> Profile {
     forward.extend([embedding, bias]);
     forward.extend(follows..tensors.len());
     let memory = memory(&tensors, ADAMW_BYTES_PER_PARAMETER, transformer_bytes(&tensors[embedding], &tensors));
-    Profile { memory, ..profile(model, batch, samples_per_s, ADAMW_S_PER_PARAMETER, tensors, forward) }
+    Profile { memory, ..profile(model, batch, samples_per_s, Updating::AdamW, tensors, forward) }
 }
 
 /// Counted, and not measured: without the program, temporary tensors, and what allocators keep, for which a part of the device's
@@ -109,26 +104,17 @@ fn table(csv: &str) -> Vec<ProfileTensor> {
     csv.lines().skip(1).filter_map(row).collect()
 }
 
-/// `forward` names the tensors in the order of execution; the last step of a tensor has its arithmetic.
+/// `forward` names the tensors in the order of execution.
 fn profile(
     model: &str,
     local_batch: usize,
     samples_per_s: f64,
-    update_s_per_parameter: f64,
+    updating: Updating,
     tensors: Vec<ProfileTensor>,
     forward: Vec<usize>,
 ) -> Profile {
-    let parameters: usize = tensors.iter().map(|tensor| tensor.elements).sum();
-    let macs: u64 = tensors.iter().map(|tensor| tensor.forward_macs_per_sample).sum();
-    let update_s = parameters as f64 * update_s_per_parameter;
-    let forward_s = (local_batch as f64 / samples_per_s - update_s) / 3.0;
-    let step = |(index, &tensor): (usize, &usize)| {
-        let share = tensors[tensor].forward_macs_per_sample as f64 / macs as f64;
-        let is_last = !forward[index + 1..].contains(&tensor);
-        Step { tensor, seconds: if is_last { forward_s * share } else { 0.0 } }
-    };
-    let steps: Vec<Step> = forward.iter().enumerate().map(step).collect();
-    let backward = steps.iter().rev().map(|step| Step { seconds: 2.0 * step.seconds, ..*step }).collect();
+    let update_s = updating.seconds(tensors.iter().map(|tensor| tensor.elements).sum());
+    let [forward, backward] = steps(&tensors, &forward, (local_batch as f64 / samples_per_s - update_s) / 3.0);
     let source = format!(
         "derived: {samples_per_s} samples/s on one GPU (arXiv 2005.13247), forward : backward = 1 : 2, tensors by \
          multiply-accumulates"
@@ -140,7 +126,7 @@ fn profile(
         source,
         local_batch,
         tensors,
-        forward: steps,
+        forward,
         backward,
         update_s,
         // A throughput that was published without one, of a device of this name somewhere else.

@@ -21,6 +21,7 @@ mod built_in;
 mod check;
 mod cluster;
 mod data_type;
+mod derived;
 mod emulation;
 mod fingerprint;
 mod key;
@@ -42,6 +43,7 @@ pub use cluster::{
     Protocols, ServerConstants, UnlikeWorkers,
 };
 pub use data_type::{CollectiveKind, DataType, Protocol, Reduction};
+pub use derived::{Throughput, Updating};
 pub use emulation::{Emulation, EmulationError, Hosts};
 pub use fingerprint::Fnv1a;
 pub use key::OperationKey;
@@ -50,7 +52,7 @@ pub use memory_need::MemoryNeed;
 pub use names::UnknownName;
 pub use network::{LinkClass, NetworkModel, PCIE_3_X16};
 pub use profile::{Profile, ProfileError, ProfileTensor, Step};
-pub use scale::{ScaleError, scaled_profile};
+pub use scale::{ScaleError, scaled_profile, throughput_of};
 pub use shape::{Shape, ShapeError, Switches};
 
 /// The number of a worker within a group, from 0.

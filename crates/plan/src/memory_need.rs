@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 
-use crate::ProfileError;
+use crate::profile::wrong;
+use crate::{DataType, ProfileError};
 
 /// What a worker takes in the device's memory: so much whatever it computes, and so much for each sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,16 +28,25 @@ impl MemoryNeed {
         self.available_bytes?.saturating_sub(self.fixed_bytes).checked_div(self.bytes_per_sample)
     }
 
+    /// Bytes of so many parameters by themselves, as f32: no worker takes less.
+    pub fn of_parameters(parameters: usize) -> u64 {
+        (parameters as u64).saturating_mul(DataType::F32.size() as u64)
+    }
+
+    /// Of a worker with so many parameters.
+    ///
     /// # Errors
     /// A field that makes no sense.
-    pub(crate) fn check(&self) -> Result<(), ProfileError> {
-        match self.fixed_bytes {
-            0 => Err(ProfileError::Field {
-                field: "memory.fixed_bytes".to_owned(),
-                problem: "is 0; a worker has at least its parameters".to_owned(),
-            }),
-            _ => Ok(()),
+    pub(crate) fn check(&self, parameters: usize) -> Result<(), ProfileError> {
+        let (fixed, least) = (self.fixed_bytes, MemoryNeed::of_parameters(parameters));
+        if fixed < least {
+            let problem = format!("is {fixed}; a worker has at least its {parameters} parameters, {least} bytes");
+            return wrong("memory.fixed_bytes", problem);
         }
+        if self.available_bytes == Some(0) {
+            return wrong("memory.available_bytes", "is 0; leave it out where it is not known what the device has");
+        }
+        Ok(())
     }
 }
 

@@ -68,7 +68,7 @@ pub struct Step {
 }
 
 /// Why a profile cannot be used.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     /// Another version of the form.
     #[error("the profile has schema {0}; this version of Paceline reads schema {expected}", expected = Profile::SCHEMA)]
@@ -86,6 +86,10 @@ pub enum ProfileError {
 impl Profile {
     /// The version of the form that this version writes and reads.
     pub const SCHEMA: u32 = 1;
+
+    /// The most that whoever makes a profile says of its [`Profile::uncertainty`], however little is known: an iteration takes some
+    /// time.
+    pub const UNCERTAINTY_MAX: f64 = 0.99;
 
     /// Does it fit together? What the other functions need: every tensor is computed with in forward and in backward,
     /// steps name tensors that there are, no time is negative, and no sum is beyond what can be counted. Linear in tensors
@@ -118,18 +122,22 @@ impl Profile {
         if self.epoch_samples == Some(0) {
             return wrong("epoch_samples", "is 0; an epoch has at least one sample");
         }
-        self.memory.as_ref().map_or(Ok(()), MemoryNeed::check)
+        self.memory.as_ref().map_or(Ok(()), |need| need.check(self.parameters()))
     }
 
-    /// Does an iteration take time? Who reads a profile from outside asks that, too, as rates need it; a profile that fits
-    /// together may take none, so that what communication takes stands alone.
+    /// Does an iteration take time, also where it is as short as the profile's uncertainty leaves it? Who reads a profile from
+    /// outside asks that, too, as rates need it; a profile that fits together may take none, so that what communication takes
+    /// stands alone.
     ///
     /// # Errors
     /// It takes none.
     pub fn check_pace(&self) -> Result<(), ProfileError> {
-        match self.iteration_s() < SECONDS_MIN {
-            true => wrong("forward", "takes no time, and neither does anything else"),
-            false => Ok(()),
+        if self.iteration_s() < SECONDS_MIN {
+            return wrong("forward", "takes no time, and neither does anything else");
+        }
+        match self.uncertainty.filter(|share| *share >= 1.0) {
+            Some(share) => wrong("uncertainty", format!("is {share}; it is a share of the time below 1, such as 0.1")),
+            None => Ok(()),
         }
     }
 
@@ -304,6 +312,6 @@ fn no_time(seconds: f64) -> String {
     format!("is {seconds:?}; give seconds, from 0 to 10⁹")
 }
 
-fn wrong<T>(field: impl Into<String>, problem: impl Into<String>) -> Result<T, ProfileError> {
+pub(crate) fn wrong<T>(field: impl Into<String>, problem: impl Into<String>) -> Result<T, ProfileError> {
     Err(ProfileError::Field { field: field.into(), problem: problem.into() })
 }

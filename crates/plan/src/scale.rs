@@ -61,7 +61,7 @@ pub enum ScaleError {
     /// What stands behind the `@` cannot be read.
     #[error(
         "`{target}` names no device to scale to: write GPU, GPU=SAMPLES_PER_S or GPU=SAMPLES_PER_S:PERCENT%, as in \
-         resnet50@v100=405:10%"
+         resnet50@v100=405:10%, and behind it what the GPU's memory has, as in resnet50@h100=1500,memory=80GiB"
     )]
     Target {
         /// What stands there.
@@ -81,37 +81,65 @@ pub enum ScaleError {
         /// The other one.
         device: String,
     },
+    /// It was said what the device's memory has, and it is not known what a worker takes of it.
+    #[error("{}", need_is_unknown(.target, .from))]
+    Need {
+        /// What stands behind the `@`.
+        target: String,
+        /// The profile's device.
+        from: String,
+    },
+}
+
+fn need_is_unknown(target: &str, from: &str) -> String {
+    format!(
+        "`{target}` says what a GPU's memory has, and nothing says what a worker takes there: the profile, of {from}, \
+         has no `memory` of a GPU that is built in; leave memory= out, or scale a profile that has (docs/json.md)"
+    )
 }
 
 /// The profile on another device. `target` is what stands behind the `@` of `model@gpu`: a device of which a throughput is
 /// built in (`v100`), or any device with the samples per second that one of them trains at the profile's local batch
-/// (`v100=405`), and how uncertain they are (`v100=405:5%`). All times are scaled; the order of steps, and the tensors,
-/// stay; what the worker takes in memory, too, if the profile is that of a GPU which is known here. How much the other device has is
-/// said if that is known, too.
+/// (`v100=405`), and how uncertain they are (`v100=405:5%`); and behind either, what the device's memory has
+/// (`h100=1500,memory=80GiB`). All times are scaled; the order of steps, and the tensors, stay; what the worker takes in memory, too,
+/// if the profile is that of a GPU which is known here. How much the other device has is said if that is given or known, too.
 ///
 /// # Errors
-/// `target` cannot be read, or nothing is known of the device.
+/// `target` cannot be read, or nothing is known of the device, or of what a worker takes of the memory that is given.
 pub fn scaled_profile(profile: &Profile, target: &str) -> Result<Profile, ScaleError> {
     let malformed = || ScaleError::Target { target: target.to_owned() };
-    let (device, given) = match target.split_once('=') {
-        Some((device, throughput)) => (device, Some(throughput_of(throughput).ok_or_else(malformed)?)),
+    let (gpu, memory_bytes) = match target.split_once(',') {
+        Some((gpu, option)) => (gpu, Some(option.strip_prefix("memory=").and_then(bytes_of).ok_or_else(malformed)?)),
         None => (target, None),
+    };
+    let (device, given) = match gpu.split_once('=') {
+        Some((device, throughput)) => (device, Some(throughput_of(throughput).ok_or_else(malformed)?)),
+        None => (gpu, None),
     };
     if device.trim().is_empty() || device.contains(char::is_whitespace) {
         return Err(malformed());
     }
-    match given {
-        Some((samples_per_s, uncertainty)) => Ok(at_throughput(profile, device, samples_per_s, uncertainty)),
+    let scaled = match given {
+        Some((samples_per_s, uncertainty)) => at_throughput(profile, device, samples_per_s, uncertainty),
         None => by_ratio(profile, device).ok_or_else(|| ScaleError::Unpublished {
             model: profile.model.clone(),
             from: profile.device.clone(),
             device: device.to_owned(),
-        }),
+        })?,
+    };
+    let Some(bytes) = memory_bytes else { return Ok(scaled) };
+    match scaled.memory {
+        Some(need) => {
+            let memory = Some(MemoryNeed { available_bytes: Some(for_tensors(bytes)), ..need });
+            Ok(Profile { memory, ..scaled })
+        }
+        None => Err(ScaleError::Need { target: target.to_owned(), from: profile.device.clone() }),
     }
 }
 
-/// `405`, `405:5%`.
-fn throughput_of(text: &str) -> Option<(f64, f64)> {
+/// Samples per second, and by which share they are uncertain: `405:5%`; by 10 % where nothing is said of that, as in `405`. None: it
+/// is neither.
+pub fn throughput_of(text: &str) -> Option<(f64, f64)> {
     let (samples, percent) = text.split_once(':').map_or((text, None), |(samples, percent)| (samples, Some(percent)));
     let samples_per_s: f64 = samples.parse().ok()?;
     let uncertainty = match percent {
@@ -122,11 +150,23 @@ fn throughput_of(text: &str) -> Option<(f64, f64)> {
     sensible.then_some((samples_per_s, uncertainty))
 }
 
+/// `80GiB`, `16GB`: at least a megabyte.
+fn bytes_of(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("GB", 1_000_000_000), ("MB", 1_000_000)];
+    let (digits, unit) = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)))?;
+    digits.parse::<u64>().ok()?.checked_mul(unit).filter(|bytes| *bytes > 0)
+}
+
+/// How many bytes count of a device's memory.
+fn for_tensors(bytes: u64) -> u64 {
+    bytes / 100 * MEMORY_PERCENT
+}
+
 /// The iteration takes as long as the throughput says.
 fn at_throughput(profile: &Profile, device: &str, samples_per_s: f64, uncertainty: f64) -> Profile {
     let iteration_s = profile.local_batch as f64 / samples_per_s;
     let evenly = iteration_s / profile.iteration_s().max(f64::MIN_POSITIVE);
-    let memory = known(&profile.device).zip(known(device)).map(|(from, to)| from.memory_gbps / to.memory_gbps);
+    let memory = by_memory(&profile.device, device);
     // The optimiser cannot take longer than all of it.
     let update = memory.filter(|factor| profile.update_s * factor < iteration_s).unwrap_or(evenly);
     let computation_s = profile.forward_s() + profile.backward_s();
@@ -152,14 +192,19 @@ fn by_ratio(profile: &Profile, device: &str) -> Option<Profile> {
         profile.device
     );
     // What is uncertain in the profile stays so.
-    let uncertainty = published.hypot(profile.uncertainty.unwrap_or(0.0));
+    let uncertainty = published.hypot(profile.uncertainty.unwrap_or(0.0)).min(Profile::UNCERTAINTY_MAX);
     let factors = [slower / faster, from.memory_gbps / to.memory_gbps];
     Some(scaled(profile, device, factors, uncertainty, &what))
 }
 
+/// How many times as long what is bound by memory takes on another device. None: one of the two is not known here.
+pub(crate) fn by_memory(from: &str, to: &str) -> Option<f64> {
+    known(from).zip(known(to)).map(|(from, to)| from.memory_gbps / to.memory_gbps)
+}
+
 /// What a device that is known here has for a worker's tensors. None: it is not known.
 pub(crate) fn device_memory_bytes(device: &str) -> Option<u64> {
-    known(device).map(|known| (known.memory_gib << 30) / 100 * MEMORY_PERCENT)
+    known(device).map(|known| for_tensors(known.memory_gib << 30))
 }
 
 /// Words of drivers' names that say nothing of the chip.
@@ -279,6 +324,37 @@ mod tests {
         assert_eq!(scaled_profile(&on_cpu, "v100=400").expect("given").memory, None);
     }
 
+    /// Whether the GPU is built in or not; and then it is known which batch fits.
+    #[test]
+    fn a_gpus_memory_may_be_given() {
+        let need = |target: &str| {
+            let scaled = scaled_profile(&base("bert-large"), target).expect(target);
+            assert_eq!(scaled.check(), Ok(()), "{target}");
+            (scaled.device, scaled.memory.expect("it is counted"))
+        };
+        let (device, unknown) = need("h100=300");
+        assert_eq!((&*device, unknown.available_bytes, unknown.largest_local_batch()), ("h100", None, None));
+        let (device, given) = need("h100=300:5%,memory=80GiB");
+        assert_eq!((&*device, given.available_bytes), ("h100", Some((80_u64 << 30) / 100 * MEMORY_PERCENT)));
+        let batch = (given.available_bytes.expect("it is given") - given.fixed_bytes) / given.bytes_per_sample;
+        assert_eq!(given.largest_local_batch(), Some(batch));
+        // Of two sizes the one that nobody here knows.
+        let available = need("v100,memory=16GB").1.available_bytes;
+        assert_eq!(available, Some(16_000_000_000 / 100 * MEMORY_PERCENT));
+        let on_cpu = Profile { device: "cpu".into(), ..base("bert-large") };
+        let error = scaled_profile(&on_cpu, "h100=300,memory=80GiB").unwrap_err().to_string();
+        assert!(error.starts_with("`h100=300,memory=80GiB` says what a GPU's memory has, and nothing says"), "{error}");
+        assert!(error.contains("the profile, of cpu, has no `memory`"), "{error}");
+    }
+
+    /// Of a profile that is hardly known nothing better is known on another GPU, and it is read all the same.
+    #[test]
+    fn what_is_uncertain_stays_a_share() {
+        let doubtful = Profile { uncertainty: Some(Profile::UNCERTAINTY_MAX), ..base("resnet50") };
+        let scaled = scaled_profile(&doubtful, "v100").expect("V100");
+        assert_eq!((scaled.uncertainty, scaled.check_pace()), (Some(Profile::UNCERTAINTY_MAX), Ok(())));
+    }
+
     /// The laboratory's largest batches of ResNet-50, in fp32 on one device: `pytorch-train-bs-fp32.csv` at the same commit.
     #[test]
     fn the_largest_batch_is_about_what_has_been_found_to_fit() {
@@ -355,6 +431,14 @@ mod tests {
             "v100=405:100%",
             "v100=405:-1%",
             "a b=3",
+            "v100=405,",
+            "h100=405,mem=80GiB",
+            "h100=405,memory=",
+            "h100=405,memory=80",
+            "h100=405,memory=0GiB",
+            "h100=405,memory=99999999999GiB",
+            "h100=405,memory=80GiB,memory=80GiB",
+            ",memory=80GiB",
         ] {
             assert_eq!(refused(&base("resnet50"), target), ScaleError::Target { target: target.into() }, "{target}");
         }

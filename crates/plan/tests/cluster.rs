@@ -15,11 +15,13 @@ fn full() -> Cluster {
     cluster.server_hosts = 3;
     cluster.topology = "torus:2x2".into();
     for class in [&mut cluster.within, &mut cluster.across] {
-        class.points = vec![(1, 1.5e-5.into()), (1 << 20, Constant::between(0.1, 0.0625, 0.25)), (1 << 40, 1e3.into())];
+        class.points = vec![(1, 0.015.into()), (16, Constant::between(0.1, 0.0625, 0.25)), (1 << 10, 10.0.into())];
     }
     (cluster.within.fetched, cluster.across.counted_overhead_s) = (true, 2e-4);
     cluster.server.own_ports = true;
     cluster.server.beta_s_per_byte = Some(Constant::ZERO);
+    (cluster.server.dedicated_share, cluster.server.connection_s_per_byte) =
+        (Some(Constant::ZERO), Some(Constant::ZERO));
     cluster.operation.overtaking_small_s = Some(Constant::ZERO);
     cluster.computation.overhead_s.insert("*".into(), Constant::ZERO);
     cluster.computation.overhead_s.insert("a.b \"c\"".into(), Constant::between(-1e-3, -2e-3, 0.5));
@@ -448,7 +450,7 @@ fn every_constant_has_a_name_of_its_own() {
     let mut cluster = full();
     let constants = cluster.constants();
     let names: BTreeSet<&String> = constants.iter().map(|(name, _)| name).collect();
-    assert_eq!((names.len(), constants.len()), (54, 54), "{names:?}");
+    assert_eq!((names.len(), constants.len()), (58, 58), "{names:?}");
     for (name, constant) in &constants {
         assert_eq!(cluster.constant_mut(name), Some(&mut constant.clone()), "{name}");
     }

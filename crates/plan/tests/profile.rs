@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use paceline_plan::{MemoryNeed, Profile, ProfileTensor, Step};
+use paceline_plan::{BUILT_IN_PROFILES, MemoryNeed, Profile, ProfileTensor, Step, built_in_profile};
 
 /// An embedding that is also the last layer (tensor 0), and a layer between (tensors 1 and 2).
 fn tied() -> Profile {
@@ -79,6 +79,34 @@ fn a_profile_that_takes_no_time_is_known() {
     }
 }
 
+/// Nothing else need be in memory, and nobody need know how much there is of it.
+#[test]
+fn a_worker_may_have_its_parameters_alone() {
+    for available_bytes in [None, Some(1)] {
+        let memory = Some(MemoryNeed { fixed_bytes: 300, bytes_per_sample: 0, available_bytes });
+        assert_eq!(Profile { memory, ..tied() }.check(), Ok(()));
+    }
+    for name in BUILT_IN_PROFILES {
+        let profile = built_in_profile(name).unwrap();
+        let least = MemoryNeed::of_parameters(profile.parameters());
+        assert!(profile.memory.is_some_and(|need| need.fixed_bytes >= 3 * least), "{name}");
+    }
+}
+
+/// Of an iteration that may take no time at all nothing can be predicted.
+#[test]
+fn an_uncertainty_is_a_share_below_one() {
+    let with = |share| Profile { uncertainty: Some(share), ..tied() };
+    for share in [0.0, 0.1, Profile::UNCERTAINTY_MAX] {
+        assert_eq!(with(share).check_pace(), Ok(()), "{share}");
+    }
+    for share in [1.0, 10.0] {
+        let error = with(share).check_pace().unwrap_err().to_string();
+        let says = format!("the profile is inconsistent: uncertainty is {share}; it is a share of the time below 1");
+        assert!(error.starts_with(&says), "{error}");
+    }
+}
+
 #[test]
 fn a_profile_survives_its_file() {
     assert_eq!(serde_json::from_str::<Profile>(&json(&tied())).unwrap(), tied());
@@ -93,7 +121,7 @@ fn a_profile_survives_its_file() {
 #[test]
 fn what_makes_no_sense_is_refused_and_named() {
     type Change = fn(&mut Profile);
-    let cases: [(Change, &str); 24] = [
+    let cases: [(Change, &str); 26] = [
         (|profile| profile.schema = 2, "schema 2; this version of Paceline reads schema 1"),
         (|profile| profile.local_batch = 0, "local_batch is 0"),
         (|profile| profile.tensors.clear(), "tensors is empty"),
@@ -115,6 +143,11 @@ fn what_makes_no_sense_is_refused_and_named() {
         (|profile| profile.uncertainty = Some(f64::NAN), "uncertainty is NaN"),
         (|profile| profile.uncertainty = Some(f64::INFINITY), "uncertainty is inf"),
         (|profile| profile.memory.as_mut().unwrap().fixed_bytes = 0, "memory.fixed_bytes is 0"),
+        (
+            |profile| profile.memory.as_mut().unwrap().fixed_bytes = 299,
+            "memory.fixed_bytes is 299; a worker has at least its 75 parameters, 300 bytes",
+        ),
+        (|profile| profile.memory.as_mut().unwrap().available_bytes = Some(0), "memory.available_bytes is 0; leave"),
         (|profile| profile.epoch_samples = Some(0), "epoch_samples is 0"),
         (|profile| profile.recorded_batch = Some(0), "recorded_batch is 0; it is a local batch"),
         (|profile| profile.recorded_batch = Some(usize::MAX), "recorded_batch is 18446744073709551615; it is"),

@@ -60,6 +60,9 @@ pub struct TracedProfile {
     /// Seconds from the end of one iteration to that of the next, with what is neither forward, backward nor the optimiser
     /// (data, clipping, logging): the median. None: there is one iteration.
     pub iteration_s: Option<f64>,
+    /// The types of two bytes that gradients have, as PyTorch calls them. A profile has no type: whoever predicts from it counts
+    /// four bytes for each element, as of f32.
+    pub half_types: Vec<&'static str>,
 }
 
 /// Why a trace gives no profile.
@@ -159,12 +162,16 @@ pub fn profile_of_trace(text: &[u8], options: &TraceOptions) -> Result<TracedPro
     };
     let local_batch = options.local_batch.or(reading.samples).ok_or(TraceError::NoBatch)?;
     let mut profile = reading.profile(&trace, &clock, options, local_batch, all.len());
-    profile.memory = memory::memory_need(&trace, &all, local_batch);
     profile.check().and_then(|()| profile.check_pace()).map_err(TraceError::Inconsistent)?;
+    profile.memory = memory::memory_need(&trace, &all, local_batch, profile.parameters());
+    let half_types: Vec<&str> = trace.half_types.iter().copied().collect();
+    if !half_types.is_empty() {
+        profile.source += &format!("; gradients are {} there, and count as f32 here", half_types.join(" and "));
+    }
     let ends: Vec<f64> = all.iter().map(|iteration| clock.at(iteration.update_us.1)).collect();
     let between = ends.windows(2).map(|ends| (ends[1] - ends[0]) * S_PER_US);
     let iteration_s = (ends.len() > 1).then(|| median(between));
-    Ok(TracedProfile { profile, iterations: reading.times.len(), iteration_s })
+    Ok(TracedProfile { profile, iterations: reading.times.len(), iteration_s, half_types })
 }
 
 const S_PER_US: f64 = 1e-6;
@@ -219,7 +226,9 @@ impl Reading {
             forward,
             backward,
             update_s,
-            uncertainty: Some(relative_half_width(&seconds)).filter(|share| share.is_finite()),
+            uncertainty: Some(relative_half_width(&seconds))
+                .filter(|share| share.is_finite())
+                .map(|share| share.min(Profile::UNCERTAINTY_MAX)),
             memory: None,
             epoch_samples: None,
             recorded_batch: None,

@@ -183,7 +183,8 @@ fn names(profile: &Profile) -> Vec<(&str, usize)> {
 
 #[test]
 fn shapes_tell_which_gradient_is_whose() {
-    let TracedProfile { profile, iterations, iteration_s } = read(PLAIN, &options());
+    let TracedProfile { profile, iterations, iteration_s, half_types } = read(PLAIN, &options());
+    assert!(half_types.is_empty(), "nothing says so");
     assert_eq!((iterations, profile.local_batch, &*profile.device, &*profile.model), (3, 4, "cpu", "tied"));
     assert_eq!(names(&profile), [("0.embedding.weight", 800), ("1.linear.weight", 64), ("1.linear.bias", 8)]);
     // The embedding is needed again at the end; what follows an operation belongs to it.
@@ -206,7 +207,7 @@ fn shapes_tell_which_gradient_is_whose() {
 #[test]
 fn a_trace_that_pytorch_has_written_is_read() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/kineto.json.gz");
-    let TracedProfile { profile, iterations, iteration_s } =
+    let TracedProfile { profile, iterations, iteration_s, .. } =
         profile_of_trace(&read_trace(&path).unwrap(), &options()).expect("a profile");
     assert_eq!((iterations, profile.local_batch, &*profile.device), (4, 8, "cpu"));
     // In the order of their use. Twelve places each; the embedding multiplies as the last layer.
@@ -273,6 +274,54 @@ fn a_gpus_memory_is_told_where_it_was_recorded() {
     // Without it, and where the first iteration may make what stays.
     assert_eq!(read(PLAIN, &options()).profile.memory, None);
     assert_eq!(read(Recording { iterations: 1, ..recorded }, &options()).profile.memory, None);
+}
+
+/// The events of a trace that have this name, changed.
+fn changed(recording: Recording, name: &str, change: impl Fn(&mut Value)) -> TracedProfile {
+    let mut trace: Value = serde_json::from_slice(&trace(recording)).expect("JSON");
+    let events = trace["traceEvents"].as_array_mut().expect("a list").iter_mut();
+    events.filter(|event| event["name"] == name).for_each(|event| change(&mut event["args"]));
+    profile_of_trace(trace.to_string().as_bytes(), &options()).expect("a profile")
+}
+
+/// A part of a model, or one that is no f32, is not what the profile's worker takes: its 872 parameters are 3,488 bytes.
+#[test]
+fn less_memory_than_the_parameters_take_is_not_believed() {
+    let recorded = Recording { memory: true, gpu_us: Some(0.5), ..PLAIN };
+    let need = |bytes: u64| {
+        let allocated = |args: &mut Value| {
+            if args["Device Id"] == 0 {
+                args["Total Allocated"] = json!(bytes);
+            }
+        };
+        let profile = changed(recorded, "[memory]", allocated).profile;
+        assert_eq!(profile.check(), Ok(()));
+        profile.memory
+    };
+    let least = MemoryNeed { fixed_bytes: 3_488, bytes_per_sample: 0, available_bytes: Some(1) };
+    assert_eq!((need(3_488), need(3_487)), (Some(least), None));
+}
+
+/// A profile has no type, so whoever reads it is told.
+#[test]
+fn gradients_of_two_bytes_are_said() {
+    let accumulated = |types: Value| {
+        changed(PLAIN, "torch::autograd::AccumulateGrad", move |args: &mut Value| args["Input type"] = types.clone())
+    };
+    let half = accumulated(json!(["c10::BFloat16"]));
+    assert_eq!(half.half_types, ["c10::BFloat16"]);
+    assert!(half.profile.source.ends_with("; gradients are c10::BFloat16 there, and count as f32 here"), "{half:?}");
+    let float = accumulated(json!(["float"]));
+    assert!(float.half_types.is_empty() && !float.profile.source.contains("count as"), "{float:?}");
+    assert_eq!(float.profile.backward, half.profile.backward);
+}
+
+/// Two iterations of which one takes more than twice as long say next to nothing of the mean, and make a profile all the same.
+#[test]
+fn iterations_that_differ_leave_a_profile_that_can_be_read() {
+    let profile = read(Recording { iterations: 2, ..PLAIN }, &options()).profile;
+    assert_eq!(profile.uncertainty, Some(Profile::UNCERTAINTY_MAX));
+    assert_eq!(profile.check().and_then(|()| profile.check_pace()), Ok(()));
 }
 
 fn list(sizes: &[usize]) -> Vec<ProfileTensor> {

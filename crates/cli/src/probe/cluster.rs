@@ -235,6 +235,7 @@ mod tests {
             found.constants.insert(name, (0..9).map(|step| value * (1.0 + f64::from(step) / 100.0)).collect());
         }
         found.constants.insert("interference.computation", vec![0.5; 9]);
+        found.constants.insert("operation.start_s", vec![3e-4; 9]);
         found.messages.insert((class, 100), (0..9).map(|step| 1.1e-3 + 1e-5 * f64::from(step)).collect());
         found.messages.insert((class, 200_000), vec![3.3e-3; 9]);
         found
@@ -256,6 +257,7 @@ mod tests {
         assert_eq!(cluster.within.overhead_s.value, alpha.value, "it is longer than alpha");
         assert!(cluster.within.fetched);
         assert_eq!(cluster.interference.computation, Constant::exact(0.5), "a share knows no dilation");
+        assert_eq!(cluster.operation.start_s, Constant::exact(3e-5));
         assert_eq!((cluster.across.clone(), cluster.workers()), (LinkConstants::default(), 4));
         assert_eq!(points.iter().map(|point| point.bytes).collect::<Vec<_>>(), [100, 200_000]);
         assert_eq!(cluster.within.points, [(100, points[0].message_s), (200_000, Constant::exact(3.3e-4))]);

@@ -179,7 +179,8 @@ impl<'a> Rounds<'a> {
     /// What operations cost besides what formulas count.
     fn starts(&mut self, costs: &LinkCosts) -> Result<(), Failure> {
         let world = self.communicator;
-        let start_s = |of: &Communicator, kind| each_s(of, kind).map(|each| (each - busy_s(of, kind, costs)).max(0.0));
+        let start_s =
+            |of: &Communicator, kind| at_once_s(of, kind).map(|took| not_counted_s(took, busy_s(of, kind, costs)));
         let all = start_s(world, CollectiveKind::AllReduce)?;
         let served = start_s(world, CollectiveKind::PushPull)?;
         world.barrier(&CallOptions::default())?;
@@ -188,14 +189,9 @@ impl<'a> Rounds<'a> {
         // Between hosts a partition occupies an interface; on one host the links within it.
         let on_one = world.topology().hosts() == 1;
         self.note(if on_one { "server.local_partition_s" } else { "server.partition_s" }, served);
-        if world.world_size() < GROWING {
-            self.note("operation.start_s", all);
-            self.note("operation.start_per_doubling_s", 0.0);
-        } else {
-            let doublings = (world.world_size() as f64 / CONSTANT as f64).log2();
-            self.note("operation.start_s", of_few);
-            self.note("operation.start_per_doubling_s", ((all - of_few) / doublings).max(0.0));
-        }
+        let [start_s, per_doubling_s] = growing(world.world_size(), all, of_few);
+        self.note("operation.start_s", start_s);
+        self.note("operation.start_per_doubling_s", per_doubling_s);
         Ok(())
     }
 
@@ -229,8 +225,23 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// Seconds that one more small operation takes where many are started at once: what it keeps others from.
-fn each_s(communicator: &Communicator, kind: CollectiveKind) -> Result<f64, Failure> {
+/// Seconds in front of an operation: what one more takes where many are started at once, of one and [`OPERATIONS`], less what
+/// formulas say it keeps others from.
+fn not_counted_s([one, many]: [f64; 2], busy_s: f64) -> f64 {
+    ((many - one) / (OPERATIONS - 1) as f64 - busy_s).max(0.0)
+}
+
+/// The same with up to [`CONSTANT`] workers, and how much more with each doubling, given what it is among all and among few.
+fn growing(workers: usize, all: f64, of_few: f64) -> [f64; 2] {
+    if workers < GROWING {
+        return [all, 0.0];
+    }
+    let doublings = (workers as f64 / CONSTANT as f64).log2();
+    [of_few, ((all - of_few) / doublings).max(0.0)]
+}
+
+/// Seconds of a small operation by itself, and of [`OPERATIONS`] that are started at once.
+fn at_once_s(communicator: &Communicator, kind: CollectiveKind) -> Result<[f64; 2], Failure> {
     let options = CallOptions::default();
     let mut seconds = [Vec::new(), Vec::new()];
     for _ in 0..REPETITIONS {
@@ -250,8 +261,7 @@ fn each_s(communicator: &Communicator, kind: CollectiveKind) -> Result<f64, Fail
             seconds.push(start.elapsed().as_secs_f64());
         }
     }
-    let [one, many] = seconds.map(|seconds| median(&seconds).unwrap_or_default());
-    Ok((many - one) / (OPERATIONS - 1) as f64)
+    Ok(seconds.map(|seconds| median(&seconds).unwrap_or_default()))
 }
 
 /// Seconds for which formulas say that one such operation keeps others from starting.
@@ -289,6 +299,27 @@ mod tests {
     fn a_deviation_is_a_share_of_the_mean() {
         assert!((relative_deviation(&[9.0, 9.0, 10.0, 11.0, 11.0]) - 0.1).abs() < 1e-12);
         assert_eq!((relative_deviation(&[3.0]), relative_deviation(&[0.0; 3])), (0.0, 0.0));
+    }
+
+    /// Operations that each take 30 us to start, and 20 us by formulas that they share.
+    #[test]
+    fn a_known_start_is_found() {
+        let many = 120e-6 + (OPERATIONS - 1) as f64 * 50e-6;
+        assert!((not_counted_s([120e-6, many], 20e-6) - 30e-6).abs() < 1e-12);
+        // Nothing, where formulas count all of it, or what was measured is noise.
+        assert_eq!((not_counted_s([120e-6, many], 60e-6), not_counted_s([120e-6, 100e-6], 0.0)), (0.0, 0.0));
+    }
+
+    #[test]
+    fn a_start_grows_with_doublings_of_many_workers() {
+        assert_eq!(growing(GROWING - 1, 30e-6, 0.0), [30e-6, 0.0]);
+        let near = |found: [f64; 2], expected: [f64; 2]| {
+            assert!(found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-12), "{found:?}");
+        };
+        // From four workers to sixteen are two doublings.
+        near(growing(8, 42e-6, 30e-6), [30e-6, 12e-6]);
+        near(growing(16, 54e-6, 30e-6), [30e-6, 12e-6]);
+        near(growing(16, 20e-6, 30e-6), [30e-6, 0.0]);
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use super::names::Sort;
 use super::protocols::PREFIX;
 use super::set::ALL;
-use super::{Cluster, Constant, LinkConstants, MeasuredRange, ProtocolConstants, Protocols, UnlikeWorkers};
+use super::{
+    Cluster, Constant, LinkConstants, MeasuredRange, OperationConstants, ProtocolConstants, Protocols, UnlikeWorkers,
+};
 use crate::{Shape, ShapeError};
 
 /// Why a cluster cannot be used.
@@ -98,6 +100,9 @@ const WORKERS_MAX: usize = 1 << 26;
 const DRAWS_MAX: usize = 1000;
 /// Workers that differ by more than this, either way, are a slip of the pen.
 const SLOWER_MAX: f64 = 1000.0;
+/// Messages that take so many times as long as alpha and beta say, beyond the intervals of these, are a slip of the pen: seconds for
+/// milliseconds, say. The study's points are up to 8 times off lines that were fitted to throughputs.
+const POINT_OFF_MAX: f64 = 10.0;
 
 impl Cluster {
     /// Does it fit together? What predictions need: no number is negative that must not be, none is beyond all reason, links
@@ -133,6 +138,39 @@ impl Cluster {
             }
             _ => Ok(()),
         }
+    }
+
+    /// [`Cluster::check`] of a cluster as it stands in its file, where what is said twice must be the same: how long messages
+    /// take, and how many workers there are. (One that is made of it, with other links or fewer hosts, keeps what was measured.)
+    pub(super) fn check_file(&self) -> Result<(), ClusterError> {
+        self.check()?;
+        for (class, link) in [("within", &self.within), ("across", &self.across)] {
+            check_points(class, link, &self.operation)?;
+        }
+        for (name, own) in self.protocols.iter() {
+            let operation = own.operation.as_ref().unwrap_or(&self.operation);
+            for (class, link) in [("within", &own.within), ("across", &own.across)] {
+                let class = format!("{PREFIX}{name}.{class}");
+                link.as_ref().map_or(Ok(()), |link| check_points(&class, link, operation))?;
+            }
+        }
+        self.check_measured_workers()
+    }
+
+    /// Were there as many workers as constants were measured with: on the hosts that the range names, or else on the cluster's?
+    fn check_measured_workers(&self) -> Result<(), ClusterError> {
+        let Some(range) = self.measured.map(|range| range.of_size(self)) else { return Ok(()) };
+        let most = |range: Option<[usize; 2]>| range.map_or(usize::MAX, |[_, most]| most);
+        let room = most(range.hosts).saturating_mul(most(range.workers_per_host));
+        let [fewest, workers] = range.workers;
+        if workers <= room {
+            return Ok(());
+        }
+        let problem = format!(
+            "is from {fewest} to {workers}, and the hosts have room for {room}: mend the number, or say on which hosts \
+             it was, as measured.hosts and measured.workers_per_host"
+        );
+        wrong("measured.workers", problem)
     }
 
     /// `class`: its table in the file.
@@ -275,6 +313,27 @@ fn check_link(class: &str, link: &LinkConstants, used: bool) -> Result<(), Clust
             return wrong(field, "has no more bytes than the one before");
         }
         last = Some(bytes);
+    }
+    Ok(())
+}
+
+/// Do messages take about as long as alpha and beta say? As far as their intervals reach, and so many times more: a probe widens
+/// these for each of its points, so that none contradicts them. A cluster that knows no alpha has it in the start of operations.
+fn check_points(class: &str, link: &LinkConstants, operation: &OperationConstants) -> Result<(), ClusterError> {
+    let known = || [link.alpha_s, link.beta_s_per_byte].into_iter().filter(|constant| constant.value > 0.0);
+    let shortest = known().map(|Constant { value, low, .. }| low / value).fold(1.0, f64::min);
+    let longest = known().map(|Constant { value, high, .. }| high / value).fold(1.0, f64::max);
+    for (index, (bytes, Constant { value, .. })) in link.points.iter().enumerate() {
+        let line_s = link.alpha_s.value + link.beta_s_per_byte.value * *bytes as f64;
+        let least_s = line_s * shortest / POINT_OFF_MAX;
+        let most_s = (line_s * longest + operation.start_s.value) * POINT_OFF_MAX;
+        if line_s > 0.0 && !(least_s..=most_s).contains(value) {
+            let problem = format!(
+                "is {value} s for {bytes} bytes, and {class}.alpha_s and {class}.beta_s_per_byte say {line_s:.2e} s: \
+                 mend what is wrong"
+            );
+            return wrong(format!("{class}.points[{index}]"), problem);
+        }
     }
     Ok(())
 }

@@ -57,7 +57,7 @@ impl ClusterSet {
         }
         let Form { networks } = toml::from_str(text).map_err(|error| in_line(text, error.span(), error.message()))?;
         for (name, cluster) in &networks {
-            cluster.check().map_err(|error| error.in_network(name))?;
+            cluster.check_file().map_err(|error| error.in_network(name))?;
         }
         Ok(ClusterSet { networks })
     }

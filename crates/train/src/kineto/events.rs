@@ -1,18 +1,22 @@
 //! The events of a trace that matter, without the rest.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::iteration::ACCUMULATES;
+
 /// What is kept of a trace.
 pub(super) struct Trace {
     pub(super) events: Vec<Event>,
     /// In the order in which they were written.
     pub(super) allocated: Vec<Allocated>,
+    /// Those types of two bytes that gradients have.
+    pub(super) half_types: BTreeSet<&'static str>,
     /// The name of the first GPU.
     pub(super) device: Option<String>,
     /// What the memory of each GPU has, by its number.
@@ -67,8 +71,8 @@ pub(super) fn parse(text: &[u8]) -> Result<Trace, serde_json::Error> {
     let device = first("name").and_then(Value::as_str).map(str::to_owned).filter(|name| !name.is_empty());
     let bytes_of = |device: &Value| Some((device.get("id")?.as_u64()?, device.get("totalGlobalMem")?.as_u64()?));
     let device_bytes = file.devices.as_array().into_iter().flatten().filter_map(bytes_of).collect();
-    let Events { events, allocated } = file.events;
-    Ok(Trace { events, allocated, device, device_bytes })
+    let Events { events, allocated, half_types } = file.events;
+    Ok(Trace { events, allocated, half_types, device, device_bytes })
 }
 
 #[derive(Deserialize)]
@@ -83,6 +87,7 @@ struct RawTrace {
 struct Events {
     events: Vec<Event>,
     allocated: Vec<Allocated>,
+    half_types: BTreeSet<&'static str>,
 }
 
 impl<'de> Deserialize<'de> for Events {
@@ -96,12 +101,14 @@ impl<'de> Deserialize<'de> for Events {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Events, A::Error> {
-                let (mut events, mut allocated, mut threads) = (Vec::new(), Vec::new(), HashMap::new());
+                let mut kept = Events { events: Vec::new(), allocated: Vec::new(), half_types: BTreeSet::new() };
+                let mut threads = HashMap::new();
                 while let Some(raw) = list.next_element::<RawEvent<'de>>()? {
-                    allocated.extend(allocated_after(&raw));
-                    events.extend(event(raw, &mut threads));
+                    kept.allocated.extend(allocated_after(&raw));
+                    kept.half_types.extend(half_type(&raw));
+                    kept.events.extend(event(raw, &mut threads));
                 }
-                Ok(Events { events, allocated })
+                Ok(kept)
             }
         }
         deserializer.deserialize_seq(Keep)
@@ -133,6 +140,8 @@ struct RawEvent<'a> {
 struct Arguments {
     #[serde(rename = "Input Dims", alias = "Input dims", default)]
     shapes: Value,
+    #[serde(rename = "Input type", default)]
+    types: Value,
     #[serde(rename = "Concrete Inputs", default)]
     concrete: Value,
     #[serde(default)]
@@ -153,6 +162,16 @@ fn allocated_after(raw: &RawEvent<'_>) -> Option<Allocated> {
     let arguments = raw.args.as_ref().filter(|_| raw.name == "[memory]")?;
     arguments.device_type.as_u64().filter(|kind| *kind != PROCESSOR)?;
     Some(Allocated { at_us: raw.ts?, device: arguments.device.as_u64()?, bytes: arguments.allocated.as_u64()? })
+}
+
+/// What PyTorch calls the types of two bytes.
+const HALF_TYPES: [&str; 2] = ["c10::Half", "c10::BFloat16"];
+
+/// Which of these the gradient has that is accumulated. None: it has none, or nothing is accumulated.
+fn half_type(raw: &RawEvent<'_>) -> Option<&'static str> {
+    let arguments = raw.args.as_ref().filter(|_| raw.name == ACCUMULATES)?;
+    let of_gradient = arguments.types.get(0)?.as_str()?;
+    HALF_TYPES.into_iter().find(|half| *half == of_gradient)
 }
 
 /// None: it does not matter here.
@@ -268,6 +287,32 @@ mod tests {
         let none = Vec::new;
         assert_eq!(kept(0), [none(), vec![1, 2], vec![3], none(), none(), none(), none(), none()]);
         assert!(kept(1).is_empty());
+    }
+
+    #[test]
+    fn gradients_of_two_bytes_are_noticed() {
+        let event = |name: &str, types: &str| {
+            format!(
+                r#"{{"ph": "X", "cat": "cpu_op", "name": "{name}", "ts": 1, "dur": 2, "args": {{"Input type": {types}}}}}"#
+            )
+        };
+        let found = |list: &[(&str, &str)]| {
+            let list: Vec<String> = list.iter().map(|(name, types)| event(name, types)).collect();
+            events(&list.join(",")).unwrap().half_types.into_iter().collect::<Vec<_>>()
+        };
+        // What is computed in half precision may have gradients of another type.
+        let others = [
+            ("aten::linear", r#"["c10::BFloat16", "c10::BFloat16", ""]"#),
+            (ACCUMULATES, r#"["float"]"#),
+            (ACCUMULATES, r#"["", "c10::Half"]"#),
+            (ACCUMULATES, "[]"),
+            (ACCUMULATES, "[7]"),
+            (ACCUMULATES, "3"),
+        ];
+        assert!(found(&others).is_empty());
+        let (half, brain) = ((ACCUMULATES, r#"["c10::Half"]"#), (ACCUMULATES, r#"["c10::BFloat16"]"#));
+        assert_eq!(found(&[brain, others[0], brain]), ["c10::BFloat16"]);
+        assert_eq!(found(&[half, brain]), ["c10::BFloat16", "c10::Half"]);
     }
 
     #[test]

@@ -25,7 +25,8 @@ pub(super) struct Gradient<'a> {
     pub(super) done_us: f64,
 }
 
-const ACCUMULATES: &str = "torch::autograd::AccumulateGrad";
+/// Once for each parameter, when its gradient is final.
+pub(super) const ACCUMULATES: &str = "torch::autograd::AccumulateGrad";
 const BACKWARD: &str = "autograd::engine::evaluate_function: ";
 
 /// The iterations of a trace that have forward, backward and the optimiser, in their order.
@@ -133,7 +134,13 @@ mod tests {
     }
 
     fn trace(events: Vec<Event>) -> Trace {
-        Trace { events, allocated: Vec::new(), device: None, device_bytes: Default::default() }
+        Trace {
+            events,
+            allocated: Vec::new(),
+            half_types: Default::default(),
+            device: None,
+            device_bytes: Default::default(),
+        }
     }
 
     fn one(start_us: f64) -> Vec<Event> {
