@@ -11,7 +11,7 @@ use std::time::Instant;
 use clap::Args;
 use paceline_plan::{Cluster, ClusterError, Plan, Profile};
 use paceline_predict::search::{
-    Change, ChangeError, Question, Space, apply_changes, ddp_settings, explain, search, unmeasured, without_effect,
+    Change, ChangeError, Question, Space, apply_changes, explain, search, unmeasured, without_effect,
 };
 use paceline_predict::{Prediction, protocol_doubt};
 use paceline_train::{ExecutedPlans, TrainError, load_profile};
@@ -43,8 +43,8 @@ pub struct PlanArguments {
     #[arg(long, value_name = "STRATEGY", default_value = "auto")]
     strategy: String,
 
-    /// Samples per worker and iteration; several are compared; auto: the powers of two that fit in memory, and those of the
-    /// profile [default: those of the profile]
+    /// Samples per worker and iteration; several are compared; auto: the powers of two that fit in memory, the most that fit, and
+    /// those of the profile [default: those of the profile]
     #[arg(long, value_name = "N,…|auto", value_delimiter = ',', value_parser = batch_or_auto)]
     local_batch: Vec<LocalBatch>,
 
@@ -153,12 +153,10 @@ fn report(arguments: &PlanArguments, question: &Question) -> Result<(Report, Pla
     let began = Instant::now();
     let answer = search(question).map_err(|error| Failure::usage(blamed(&arguments.cluster, &error)))?;
     let explanation = explain(question, &answer);
-    // There is an answer, even if DDP's cannot be told.
-    let ddp = ddp_settings(question, &answer).ok();
     let elapsed = began.elapsed();
     let price_per_host_hour = arguments.price.or(question.cluster.price_per_host_hour);
     let epoch = Epoch { samples: arguments.epoch.or(question.profile.epoch_samples), price_per_host_hour };
-    let report = Report::new(question, &answer, &explanation, ddp.as_ref(), &epoch, arguments.top, elapsed);
+    let report = Report::new(question, &answer, &explanation, &epoch, arguments.top, elapsed);
     Ok((report, answer.best().prediction.plan.clone()))
 }
 
@@ -173,6 +171,7 @@ fn local_batches(asked: &[LocalBatch], profile: &Profile) -> Result<Vec<usize>, 
                 let most = most.ok_or_else(|| no_largest_batch(profile))?;
                 let powers = iter::successors(Some(1_usize), |power| power.checked_mul(2));
                 batches.extend(powers.take_while(|&power| power as u64 <= most).chain([profile.local_batch]));
+                batches.extend(usize::try_from(most).ok().filter(|&most| most > 0));
             }
         }
     }
@@ -219,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn auto_is_the_powers_of_two_that_fit_and_the_batch_of_the_profile() {
+    fn auto_is_the_powers_of_two_that_fit_the_most_that_fit_and_the_batch_of_the_profile() {
         let with = |available_bytes| Profile {
             local_batch: 24,
             memory: Some(MemoryNeed { fixed_bytes: 100, bytes_per_sample: 10, available_bytes }),
@@ -231,9 +230,9 @@ mod tests {
         };
         // 32 samples fit, or 31, or none.
         assert_eq!(of(&["auto"], Some(420)), Ok(vec![1, 2, 4, 8, 16, 24, 32]));
-        assert_eq!(of(&["auto"], Some(419)), Ok(vec![1, 2, 4, 8, 16, 24]));
+        assert_eq!(of(&["auto"], Some(419)), Ok(vec![1, 2, 4, 8, 16, 24, 31]));
         assert_eq!(of(&["auto"], Some(50)), Ok(vec![24]));
-        assert_eq!(of(&["48", "auto", "8"], Some(150)), Ok(vec![1, 2, 4, 8, 24, 48]));
+        assert_eq!(of(&["48", "auto", "8"], Some(150)), Ok(vec![1, 2, 4, 5, 8, 24, 48]));
         assert_eq!((of(&["64", "32"], None), of(&[], None)), (Ok(vec![32, 64]), Ok(vec![])));
         assert!(of(&["auto"], None).unwrap_err().contains("does not say which that is (list the batches"));
         assert_eq!(batch_or_auto("many"), Err("give a whole number such as 4, or auto".to_owned()));

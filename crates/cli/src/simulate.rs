@@ -100,17 +100,20 @@ pub fn run(arguments: &SimulateArguments, registry: &Registry) -> Result<ExitCod
     let workers = arguments.workers.unwrap_or(cluster.workers());
     let local_batch = arguments.local_batch;
     let open = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers, local_batch };
+    let began = Instant::now();
     let found = match &plan {
         Some(plan) => predict_plan(&open, plan).map(|found| (strategy.clone(), found)).map_err(SearchError::from),
         None => predicted(&open, registry),
     };
-    let (strategy, mut prediction) = found.map_err(|error| refused(blamed(source, &error)))?;
-    prediction.extrapolated.extend(protocol_doubt(&cluster, workers, &strategy));
+    let (chosen, mut prediction) = found.map_err(|error| refused(blamed(source, &error)))?;
+    // Of a plan that was given nothing is searched.
+    let searched_us = (strategy.is_open() && plan.is_none()).then(|| 1e6 * began.elapsed().as_secs_f64());
+    prediction.extrapolated.extend(protocol_doubt(&cluster, workers, &chosen));
     // One worker alone takes nothing from the cluster.
     prediction.extrapolated.extend(cluster.measurement_doubt().filter(|_| workers > 1));
-    let job = Job { strategy: &strategy, ..open };
+    let job = Job { strategy: &chosen, ..open };
     let elapsed_us = timed(&job, plan.as_ref());
-    let report = Report::new(&job, &prediction, elapsed_us);
+    let report = Report::new(&job, &prediction, elapsed_us, searched_us);
     if let Some(trace) = trace {
         trace.write(&timeline::trace_events(&job, &prediction).to_string())?;
     }

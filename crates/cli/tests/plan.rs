@@ -57,6 +57,48 @@ fn the_best_strategy_its_reasons_and_its_price() {
     assert!(said.contains("torch.nn.parallel.DistributedDataParallel(model"), "{said}");
 }
 
+/// Eight GPUs on two hosts have half of the throughput of four on one: that is the answer, with what to ask next.
+#[test]
+fn fewer_workers_may_be_the_answer() {
+    let base = ["--cluster", "study-10gbe", "--model", "bert-large", "--workers"];
+    let (found, said) = answer("fewer", &[&base[..], &["8"]].concat());
+    let verdict = (&found["verdict"], &found["use_workers"]);
+    assert_eq!(verdict, (&Value::from("fewer-workers"), &Value::from(4)), "{found:#}");
+    for words in ["\n- Use 4 workers: ", " samples/s, and all 8 reach ", "\n- --workers 4 says with which strategy\n"] {
+        assert!(said.contains(words), "no `{words}` in {said}");
+    }
+    let (next, said) = answer("next", &[&base[..], &["4"]].concat());
+    let rate = |found: &Value| found["best"]["predicted_samples_per_s"].as_f64().expect("a rate");
+    assert!(rate(&next) > rate(&found) && next["use_workers"].is_null(), "{next:#}");
+    assert!(!said.contains("says with which strategy"), "{said}");
+}
+
+/// The answer stands beside what `auto` would take, where servers save too little; beside DDP; and beside the largest batch that fits,
+/// where twice its own does not.
+#[test]
+fn what_else_one_could_do_is_told() {
+    let all = ["--top", "99"];
+    let asked = ["--cluster", "study-10gbe", "--model", "resnet50", "--workers", "8"];
+    let (found, said) = answer("else", &[&asked[..], &all].concat());
+    let seconds = |row: &Value| row["iteration_s"].as_f64().expect("seconds");
+    let has = |row: &Value, arch: &str| row["strategy"].as_str().is_some_and(|strategy| strategy.contains(arch));
+    let rows = found["candidates"].as_array().expect("candidates");
+    let all_to_all = rows.iter().find(|row| has(row, "arch=a2a")).expect("it is compared");
+    let saved = 1.0 - seconds(&found["best"]) / seconds(all_to_all);
+    let is_other = has(&found["best"], "arch=ps") && saved <= 0.03;
+    assert_eq!(found["auto"].is_object(), is_other, "{found:#}");
+    let told = said.lines().find(|line| line.starts_with("- While it trains, auto would take "));
+    assert_eq!(told.is_some(), is_other, "{said}");
+    if let Some(told) = told {
+        let strategy = all_to_all["strategy"].as_str().expect("a strategy");
+        assert!(told.contains(strategy) && told.contains("servers must be predicted to save 3 %"), "{told}");
+        assert_eq!(found["auto"]["strategy"], strategy);
+    }
+    let rate = found["ddp"]["predicted_samples_per_s"].as_f64().expect("a rate");
+    assert!(said.contains(&format!(" what comes closest with PyTorch's DDP ({rate:.1} samples/s)\n")), "{said}");
+    assert!(said.contains(", the largest that fits in memory (128 does not), it would "), "{said}");
+}
+
 /// Eight hosts with workers and eight that only serve, which the cluster does not have.
 #[test]
 fn hosts_that_are_supposed_are_marked_and_paid_for() {
@@ -154,7 +196,8 @@ fn batches_may_be_those_that_fit_in_memory() {
     let rows = found["candidates"].as_array().expect("candidates").iter();
     let mut batches: Vec<u64> = rows.filter_map(|row| row["local_batch"].as_u64()).collect();
     batches.sort_unstable();
-    assert_eq!(batches, [1, 2, 4, 8, 16, 32, 64], "{found:#}");
+    assert_eq!((&batches[..7], batches.len()), (&[1, 2, 4, 8, 16, 32, 64][..], 8), "{found:#}");
+    assert!((65..128).contains(&batches[7]), "the most that fit: {batches:?}");
     let unknown = plan(&[&base[..], &["--model", "resnet50@h100=1000"]].concat());
     let words = ["the profile of resnet50 on h100 does not say which that is", "--local-batch 32,64"];
     unknown.expect_code(2).expect_stderr(&words);

@@ -1,5 +1,5 @@
 //! The smallest case of `cargo xtask study --part prediction`: what `bench` predicts of a replay on an emulated network is
-//! what it measures.
+//! what it measures. And what nobody has measured is told where something is learned from predictions.
 //!
 //! Sleeps and emulated links are never early, and late where the machine is busy: what a busy machine has spoilt is repeated,
 //! which a wrong prediction survives no better.
@@ -70,4 +70,22 @@ fn a_replay_on_an_emulated_network_takes_what_was_predicted() {
         last = format!("{off:?}, {}", group["rows"]);
     }
     panic!("predictions were off {ATTEMPTS} times: {last}");
+}
+
+/// What a tuner learns on links that nobody has measured may hold nowhere: it says so once, a single learner and all of them.
+#[test]
+fn what_is_learned_on_links_that_nobody_has_measured_says_so() {
+    let folder = Folder::new("learned");
+    let file = folder.path("learned.json");
+    let links = "nothing of 25gbe+pcie4:2x2 was measured, as far as it says; its constants come from: 25gbe: ";
+    for (cluster, times) in [("25gbe+pcie4:2x2", 1), ("study-10gbe", 0)] {
+        let job = ["tune", "--simulate", cluster, "--workload", "data-parallel", "--iterations", "1"];
+        let outcome = run(paceline(&[&job[..], &["--json", &file]].concat()), LONG).expect_code(0);
+        assert_eq!(outcome.stdout.matches(&format!("  extrapolated    {links}")).count(), times, "{outcome:#?}");
+        let report: Value = serde_json::from_str(&fs::read_to_string(&file).expect("the file")).expect("JSON");
+        let doubts = report["extrapolated"].as_array().expect("a list");
+        assert!(doubts.len() == times && doubts.iter().all(|doubt| doubt.to_string().contains(links)), "{doubts:?}");
+        let outcome = run(paceline(&[&job[..], &["--learner", "all"]].concat()), LONG).expect_code(0);
+        assert_eq!(outcome.stdout.matches(&format!("\nextrapolated: {links}")).count(), times, "{outcome:#?}");
+    }
 }

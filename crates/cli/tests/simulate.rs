@@ -54,6 +54,28 @@ fn one_cell_is_predicted_with_its_timeline() {
     assert_eq!(drawn.count(), spans.len());
 }
 
+/// What a search has taken is not in the time of one prediction, and stands beside it.
+#[test]
+fn the_search_for_what_is_left_open_has_a_time_of_its_own() {
+    let json = scratch_file("searched.json");
+    let file = json.to_string_lossy();
+    let said = |strategy: &str| -> (String, Value) {
+        let cell = ["simulate", "--cluster", "study-10gbe", "--model", "resnet50", "--workers", "8"];
+        let more = ["--strategy", strategy, "--json", &file];
+        (run(paceline(&[&cell[..], &more].concat()), LIMIT).expect_code(0).stdout, read(&json)["searched_us"].clone())
+    };
+    let line =
+        |told: &str, name: &str| told.lines().find(|line| line.trim_start().starts_with(name)).map(str::to_owned);
+    let (told, searched_us) = said("auto");
+    let shown = line(&told, "searched in").expect("it is said");
+    let ms = searched_us.as_f64().expect("a time") / 1e3;
+    assert_eq!(shown, format!("  searched in     {ms:.0} ms, for what the strategy leaves open"));
+    assert!(line(&told, "predicted in").is_none_or(|line| line.ends_with(" us, without the search")), "{told}");
+    let (told, searched_us) = said("mg-wfbp");
+    assert!(searched_us.is_null() && !told.contains("search"), "{told}");
+    assert!(line(&told, "predicted in").is_some_and(|line| line.ends_with(" us")), "{told}");
+}
+
 /// A batch that no such device can hold is predicted, and said to be one.
 #[test]
 fn a_batch_that_does_not_fit_in_memory_says_so() {
@@ -111,8 +133,19 @@ fn every_row_of_a_study_is_predicted() {
     assert!(outcome.stdout.contains("median error") && outcome.stdout.contains("BSP-A2A"), "{outcome:#?}");
     let report = read(&json);
     let rows = report["rows"].as_array().expect("a list");
-    let lines = fs::read_to_string(STUDY).expect("the study").lines().count();
-    assert_eq!(rows.len(), lines - 1);
+    let text = fs::read_to_string(STUDY).expect("the study");
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let (columns, lines) = (lines.next().expect("a heading"), lines.collect::<Vec<_>>());
+    assert_eq!(rows.len(), lines.len());
+    for (row, cells) in rows.iter().zip(&lines) {
+        for (column, cell) in columns.iter().zip(cells) {
+            let is_it = match cell.parse::<f64>() {
+                Ok(number) => row[column].as_f64() == Some(number),
+                Err(_) => row[column] == **cell,
+            };
+            assert!(is_it, "{column} is not `{cell}` in {row}");
+        }
+    }
     let first = &rows[0];
     assert_eq!((&first["model"], &first["workers"]), (&Value::from("ResNet-50"), &Value::from(4)));
     let off = first["predicted_samples_per_s"].as_f64().expect("a number") / 925.02 - 1.0;
@@ -125,6 +158,25 @@ fn every_row_of_a_study_is_predicted() {
     assert!(regrets.len() == 12 && regrets.iter().all(|regret| (0.0..1.0).contains(regret)), "{regrets:?}");
     let mean = report["mean_regret"].as_f64().expect("a number");
     assert!((mean - regrets.iter().sum::<f64>() / 12.0).abs() < 1e-12 && mean <= 0.02, "{mean}: {regrets:?}");
+}
+
+/// Columns of a table stay what they are, whatever predictions are called.
+#[test]
+fn no_column_of_a_study_is_overwritten() {
+    let (csv, json) = (scratch_file("columns.csv"), scratch_file("columns.json"));
+    let head = "model,local_batch,network,method,workers,samples_per_s,error,extrapolated,predicted_error";
+    fs::write(&csv, format!("{head}\nResNet-50,64,10GbE,BSP-A2A,8,1282.28,high,nowhere,0.5\n")).expect("a file");
+    let arguments = ["simulate", "--study", &csv.to_string_lossy(), "--json", &json.to_string_lossy()];
+    run(paceline(&arguments), LIMIT).expect_code(0);
+    let report = read(&json);
+    let row = &report["rows"][0];
+    let own = [&row["error"], &row["extrapolated"], &row["predicted_error"]];
+    assert_eq!(own, [&Value::from("high"), &Value::from("nowhere"), &Value::from(0.5)], "{row}");
+    let number = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("no {name} in {row}"));
+    let off = number("predicted_samples_per_s") / number("samples_per_s") - 1.0;
+    assert!((number("predicted_predicted_error") - off).abs() < 1e-9, "{row}");
+    assert!(row["predicted_extrapolated"].is_array() && row["low_samples_per_s"].is_f64(), "{row}");
+    fs::remove_file(csv).expect("our own file");
 }
 
 /// Nothing, where the method that is predicted to be the best was measured to be that; else what it is slower than the best.

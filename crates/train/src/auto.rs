@@ -21,7 +21,7 @@
 //!
 //! What was chosen, why, and whether it came true is a [`Decision`](crate::Decision), told to the observer and kept in the
 //! report. A measurement of iterations (`paceline bench`) chooses before those that count, and does 2 and 3 again
-//! where none of its first ones takes what was expected; if another plan runs then, those do not count.
+//! where the median of its first ones is not what was expected; if another plan runs then, those do not count.
 
 mod choose;
 mod cluster;

@@ -74,7 +74,7 @@ const HEAD: &str = "model,compute,network,workers_per_host,local_batch,dilate,wo
                     efficiency,iteration_s,compute_s,exposed_communication_s,late_share,processors_waiting,\
                     bytes_per_iteration,messages_per_iteration,plan_hash,best,failures,predicted_samples_per_s,\
                     samples_per_s_low,samples_per_s_high,predicted_iteration_s,\
-                    predicted_exposed_communication_s,prediction_error";
+                    predicted_exposed_communication_s,prediction_error,extrapolated";
 
 /// A line for each method and number of workers, below the names of the columns. Empty where there is no number.
 fn table(panels: &[Panel]) -> String {
@@ -130,6 +130,7 @@ fn line(panel: &Panel, workers: usize, row: &Row, best: bool) -> String {
         expected(|predicted| predicted.iteration_s),
         expected(|predicted| predicted.exposed_communication_s),
         number(row.prediction_error),
+        row.predicted.as_ref().map(|predicted| predicted.extrapolated.join(" | ")).unwrap_or_default(),
     ];
     fields.iter().map(|field| quoted(field)).collect::<Vec<_>>().join(",")
 }
@@ -171,8 +172,16 @@ mod tests {
         );
         let mut panels = panels(&samples::study(), 2);
         predict(&mut panels, 1.25);
+        let row = &mut panels[0].groups[0].rows[0];
+        let doubts = ["few hosts, like these", "a large batch"].map(str::to_owned).to_vec();
+        row.predicted.as_mut().expect("all were predicted").extrapolated = doubts;
         let text = table(&panels);
-        assert!(text.lines().skip(1).all(|line| line.ends_with(",0.25")), "{text}");
+        let mut lines = text.lines().skip(1);
+        assert!(
+            lines.next().is_some_and(|line| line.ends_with(",0.25,\"few hosts, like these | a large batch\"")),
+            "{text}"
+        );
+        assert!(lines.all(|line| line.ends_with(",0.25,")), "{text}");
         assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
     }
 }

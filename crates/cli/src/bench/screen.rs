@@ -142,6 +142,9 @@ pub fn tables(panels: &[Panel], out: &mut dyn Write) -> io::Result<()> {
             if let Some(choice) = group.choice.as_ref().map(Choice::in_words) {
                 writeln!(out, "  {choice}")?;
             }
+            for (doubt, methods) in doubts(group) {
+                writeln!(out, "  * extrapolated, {}: {doubt}", methods.join(", "))?;
+            }
             for row in &group.rows {
                 let unpredicted = row.not_predicted.iter().map(|why| format!("no prediction: {why}"));
                 let mut troubles = row.troubles(&panel.setting).chain(unpredicted);
@@ -160,6 +163,20 @@ pub fn tables(panels: &[Panel], out: &mut dyn Write) -> io::Result<()> {
         Some(errors) => writeln!(out, "{}\n", errors.in_words()),
         None => Ok(()),
     }
+}
+
+/// Why predictions of the table leave what was measured: each reason once, with its methods.
+fn doubts(group: &Group) -> Vec<(&str, Vec<&str>)> {
+    let mut doubts: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in group.rows.iter().filter(|row| row.result.is_some()) {
+        for doubt in row.predicted.iter().flat_map(|predicted| &predicted.extrapolated) {
+            match doubts.iter_mut().find(|(known, _)| known == doubt) {
+                Some((_, methods)) => methods.push(&row.method),
+                None => doubts.push((doubt, vec![row.method.as_str()])),
+            }
+        }
+    }
+    doubts
 }
 
 fn table(group: &Group) -> Table {
@@ -195,11 +212,15 @@ fn cells(row: &Row, group: &Group) -> Vec<TableCell> {
         (true, _) => "tie",
         _ => "",
     };
+    let predicted = row.predicted.as_ref().map(|predicted| {
+        let mark = if predicted.extrapolated.is_empty() { "" } else { " *" };
+        format!("{:.1}{mark}", predicted.samples_per_s)
+    });
     let texts = [
         row.method.clone(),
         format!("{:.1}", result.samples_per_s.mean),
         optional(result.samples_per_s.std, |std| format!("{std:.1}")),
-        optional(row.predicted.as_ref().map(|predicted| predicted.samples_per_s), |rate| format!("{rate:.1}")),
+        predicted.unwrap_or_else(|| "–".to_owned()),
         optional(row.prediction_error, |error| format!("{:+.1} %", 100.0 * error)),
         optional(result.speedup, |speedup| format!("{speedup:.2}×")),
         optional(result.efficiency, |efficiency| format!("{:.0} %", 100.0 * efficiency)),
@@ -261,6 +282,15 @@ mod tests {
         panels[0].groups[0].rows[0].predicted = None;
         panels[0].groups[0].rows[0].prediction_error = None;
         panels[0].groups[0].rows[0].not_predicted = Some("nobody knows its links".to_owned());
+        let rows = &mut panels[1].groups[0].rows;
+        for (row, reasons) in rows.iter_mut().zip([&["few hosts"][..], &["few hosts", "a large batch"], &[], &[]]) {
+            let predicted = row.predicted.as_mut().expect("all were predicted");
+            predicted.extrapolated = reasons.iter().map(|reason| reason.to_string()).collect();
+        }
+        let marked: Vec<String> = rows
+            .iter()
+            .map(|row| row.predicted.as_ref().map_or_else(String::new, |one| format!("{:.1} *", one.samples_per_s)))
+            .collect();
         super::tables(&panels, &mut out).expect("memory takes everything");
         let text = String::from_utf8(out).expect("text");
         for words in [
@@ -269,9 +299,12 @@ mod tests {
             "  the predictions choose bytescheduler-ps, which was the fastest",
             "bsp-a2a: no prediction: nobody knows its links",
             "predictions are off by 5.0 % (the median of 8 cells)",
+            "  * extrapolated, bsp-a2a, bsp-ps: few hosts\n",
+            "  * extrapolated, bsp-ps: a large batch\n",
         ] {
             assert!(text.contains(words), "no `{words}` in\n{text}");
         }
+        assert_eq!([0, 1, 2, 3].map(|row: usize| text.contains(&marked[row])), [true, true, false, false], "{text}");
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct Report {
     use_workers: Option<usize>,
     /// The best one.
     best: Row,
+    /// What `strategy=auto` would take; None: the best one.
+    auto: Option<AutoRow>,
     communication_bound: bool,
     c2c: f64,
     all_reduce_factor: f64,
@@ -79,6 +81,14 @@ struct Row {
     extrapolated: Vec<String>,
 }
 
+/// What is taken instead of the best one.
+#[derive(Serialize)]
+struct AutoRow {
+    strategy: String,
+    predicted_samples_per_s: f64,
+    extrapolated: Vec<String>,
+}
+
 #[derive(Serialize)]
 struct EffectRow {
     change: String,
@@ -121,7 +131,6 @@ impl Report {
         question: &Question,
         answer: &Answer,
         explanation: &Explanation,
-        ddp: Option<&DdpSettings>,
         epoch: &Epoch,
         top: usize,
         elapsed: Duration,
@@ -144,6 +153,7 @@ impl Report {
             verdict,
             use_workers,
             best: row(best),
+            auto: answer.taken_instead().map(|(taken, _)| AutoRow::of(taken)),
             communication_bound: explanation.communication_bound,
             c2c: explanation.c2c,
             all_reduce_factor: explanation.all_reduce_factor,
@@ -164,7 +174,7 @@ impl Report {
             epoch_s: epoch.seconds(best),
             epoch_price: epoch.price(question, best),
             priced: epoch.price_per_host_hour.is_some(),
-            ddp: ddp.map(DdpRow::of),
+            ddp: explanation.ddp.as_ref().map(DdpRow::of),
             predictions: answer.predictions,
             elapsed_us: elapsed.as_secs_f64() * 1e6,
             extrapolated: best.prediction.extrapolated.clone(),
@@ -222,6 +232,16 @@ impl Row {
             epoch_price: epoch.price(question, candidate),
             plan_hash: format!("{:016x}", plan.hash()),
             extrapolated: extrapolated.clone(),
+        }
+    }
+}
+
+impl AutoRow {
+    fn of(taken: &Candidate) -> AutoRow {
+        AutoRow {
+            strategy: taken.strategy.to_string(),
+            predicted_samples_per_s: taken.prediction.samples_per_s,
+            extrapolated: taken.prediction.extrapolated.clone(),
         }
     }
 }

@@ -7,10 +7,11 @@ use super::timeline::ticks;
 use crate::bench::Curve;
 
 /// What the lines are.
-pub const LEGEND: &str = "Predicted samples/s of all workers together, one thing changed at a time. Solid: all-to-all; \
-    dashed: parameter server. The upright dashed line is what was measured on. Hollow points, in the tables with a *, are beyond \
-    what the constants were measured for, of another batch than was measured, from which computation is scaled, or beyond what the \
-    device's memory holds.";
+pub const LEGEND: &str = "Predicted samples/s of all workers together, one thing changed at a time. More workers are where the \
+    chart says: on the same host, or on more hosts like these; those that really compute on one machine share its cores. Solid: \
+    all-to-all; dashed: parameter server. The upright dashed line is what was measured on. Hollow points, in the tables with a \
+    *, are beyond what the constants were measured for, of another batch than was measured, from which computation is scaled, \
+    or beyond what the device's memory holds.";
 
 const HEIGHT: f64 = 250.0;
 const TOP: f64 = 22.0;

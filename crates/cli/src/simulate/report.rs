@@ -18,6 +18,7 @@ pub struct Report {
     prediction: Predicted,
     timeline: Vec<Piece>,
     elapsed_us: Option<f64>,
+    searched_us: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -59,8 +60,8 @@ struct Piece {
 }
 
 impl Report {
-    /// Of a prediction that took so many microseconds.
-    pub fn new(job: &Job<'_>, prediction: &Prediction, elapsed_us: Option<f64>) -> Report {
+    /// Of a prediction that took so many microseconds, after a search of so many, if there was one.
+    pub fn new(job: &Job<'_>, prediction: &Prediction, elapsed_us: Option<f64>, searched_us: Option<f64>) -> Report {
         let local_batch = job.local_batch.unwrap_or(job.profile.local_batch);
         Report {
             cluster: job.cluster.name.clone(),
@@ -95,6 +96,7 @@ impl Report {
             },
             timeline: prediction.timeline.iter().map(Piece::of).collect(),
             elapsed_us,
+            searched_us,
         }
     }
 }
@@ -153,7 +155,11 @@ impl fmt::Display for Report {
         for doubt in &prediction.extrapolated {
             row(f, "extrapolated", doubt.clone())?;
         }
-        self.elapsed_us.map_or(Ok(()), |elapsed_us| row(f, "predicted in", format!("{elapsed_us:.0} us")))
+        if let Some(searched_us) = self.searched_us {
+            row(f, "searched in", format!("{:.0} ms, for what the strategy leaves open", searched_us / 1e3))?;
+        }
+        let beside = if self.searched_us.is_some() { ", without the search" } else { "" };
+        self.elapsed_us.map_or(Ok(()), |elapsed_us| row(f, "predicted in", format!("{elapsed_us:.0} us{beside}")))
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::Instant;
 use comfy_table::{CellAlignment, Table, presets};
 use paceline_plan::{Cluster, ClusterSet};
 use paceline_predict::fit::Errors;
-use paceline_predict::study::{Case, Study, StudyRow};
 use paceline_predict::search::SearchError;
+use paceline_predict::study::{Case, Study, StudyRow};
 use paceline_predict::{Job, predict_plan, protocol_doubt};
 use paceline_train::load_profile;
 use serde::Serialize;
@@ -91,6 +91,7 @@ pub fn run(
             usage(&format!("line {} of the study: {error}", row.line))
         })?;
         prediction.extrapolated.extend(protocol_doubt(&cluster, *workers, strategy));
+        prediction.extrapolated.extend(case.doubt.map(str::to_owned));
         prediction.extrapolated.extend(cluster.measurement_doubt().filter(|_| *workers > 1));
         let samples = prediction.samples_per_s * prediction.iteration_s;
         predicted.push(Predicted {
@@ -137,7 +138,8 @@ impl Clusters {
 }
 
 impl Predicted<'_> {
-    /// What stands in the row, numbers as numbers, and what was predicted.
+    /// What stands in the row, numbers as numbers, and what was predicted: under another name where a column of the table has that one,
+    /// but for the prediction itself.
     fn cells(&self, columns: &[String]) -> Map<String, Value> {
         let value = |cell: &String| match (cell.parse::<i64>(), cell.parse::<f64>()) {
             (Ok(whole), _) => json!(whole),
@@ -147,11 +149,19 @@ impl Predicted<'_> {
         let mut cells: Map<String, Value> =
             columns.iter().zip(&self.row.cells).map(|(column, cell)| (column.clone(), value(cell))).collect();
         cells.insert("predicted_samples_per_s".into(), json!(self.samples_per_s));
-        cells.insert("low_samples_per_s".into(), json!(self.interval.0));
-        cells.insert("high_samples_per_s".into(), json!(self.interval.1));
-        cells.insert("extrapolated".into(), json!(self.extrapolated));
-        if let Some(error) = self.error {
-            cells.insert("error".into(), json!(error));
+        let error = self.error.map(|error| ("error", json!(error)));
+        let (low, high) = self.interval;
+        let found = [
+            ("low_samples_per_s", json!(low)),
+            ("high_samples_per_s", json!(high)),
+            ("extrapolated", json!(self.extrapolated)),
+        ];
+        for (name, value) in found.into_iter().chain(error) {
+            let mut name = name.to_owned();
+            while cells.contains_key(&name) {
+                name.insert_str(0, "predicted_");
+            }
+            cells.insert(name, value);
         }
         cells
     }

@@ -47,6 +47,14 @@ impl Place {
         }
     }
 
+    /// Why what is learned there may not hold anywhere, in words. NCCL's model has constants of its own.
+    pub fn doubt(&self) -> Option<String> {
+        match self {
+            Place::Own(cluster) => cluster.measurement_doubt(),
+            Place::Nccl(_) => None,
+        }
+    }
+
     /// Hosts, and workers on each.
     pub fn shape(&self) -> (usize, usize) {
         match self {

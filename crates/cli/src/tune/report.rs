@@ -11,6 +11,7 @@ use paceline_tune::trial::{Gain, Verdict};
 use serde::Serialize;
 
 use super::learning::LearningArguments;
+use super::place::Place;
 use super::simulated::SimulationArguments;
 
 /// What stands in the file, besides machine and command line.
@@ -35,6 +36,8 @@ pub struct Report {
     /// Kinds of calls that a job may make, and that nothing is learned of here, with the reason.
     left_out_calls: Vec<String>,
     not_actuable: Vec<&'static str>,
+    /// Why it may not hold anywhere.
+    extrapolated: Vec<String>,
     #[serde(skip)]
     atlas: Option<Atlas>,
     #[serde(skip)]
@@ -62,7 +65,7 @@ impl Report {
     pub fn new(
         arguments: &SimulationArguments,
         learning: &LearningArguments,
-        cluster_name: &str,
+        place: &Place,
         tuner: &Tuner,
         cluster: &SimulatedCluster,
         outcome: &Outcome,
@@ -72,7 +75,7 @@ impl Report {
         let Totals { calls, tuned_s, default_s, oracle_s, .. } = outcome.totals.last().copied().unwrap_or_default();
         let last = outcome.last;
         Report {
-            cluster: cluster_name.to_owned(),
+            cluster: place.name(),
             model: cluster.model().name(),
             workload: arguments.workload().to_owned(),
             learner: learning.learner().to_owned(),
@@ -95,6 +98,7 @@ impl Report {
             contexts: rows.iter().map(TunedContext::of).collect(),
             left_out_calls,
             not_actuable: not_actuable(cluster.model()),
+            extrapolated: place.doubt().into_iter().collect(),
             atlas: learning.atlas.then(|| Atlas(rows.clone())),
             table: learning.table.then_some(Table(rows)),
         }
@@ -144,6 +148,9 @@ impl fmt::Display for Report {
         }
         for left_out in &self.left_out_calls {
             row(f, "left out", left_out.clone())?;
+        }
+        for doubt in &self.extrapolated {
+            row(f, "extrapolated", doubt.clone())?;
         }
         if let Some(atlas) = &self.atlas {
             write!(f, "\n{atlas}")?;

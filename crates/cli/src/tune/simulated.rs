@@ -99,7 +99,7 @@ pub fn run(
     tuner.remember(before.iter().copied());
     let outcome = simulation::run(&mut cluster, &workload, &mut tuner, arguments.iterations() as u64, seed);
     let left_out = left_out(&place, &workload);
-    let report = Report::new(arguments, learning, &place.name(), &tuner, &cluster, &outcome, left_out);
+    let report = Report::new(arguments, learning, &place, &tuner, &cluster, &outcome, left_out);
     if let Some(store) = &store {
         store.keep_lessons(&known_as, &joined(&before, &tuner.lessons()))?;
     }
@@ -146,7 +146,9 @@ fn compare(
     }
     let seeds = learning.seed()..learning.seed().saturating_add(COMPARED);
     let rows = learners(|seed| arguments.cluster(place, seed), workload, arguments.iterations() as u64, seeds);
-    let told: String = left_out(place, workload).iter().map(|words| format!("left out: {words}\n")).collect();
+    let left_out = left_out(place, workload).into_iter().map(|words| format!("left out: {words}\n"));
+    let doubt = place.doubt().map(|words| format!("extrapolated: {words}\n"));
+    let told: String = left_out.chain(doubt).collect();
     unless_closed(write!(io::stdout().lock(), "{}{told}", Comparison(rows)))?;
     Ok(ExitCode::SUCCESS)
 }

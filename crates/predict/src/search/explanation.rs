@@ -1,14 +1,18 @@
 //! Why a strategy is the best one, and what would bring more: in words, every number predicted.
 
-use std::fmt;
+mod sentences;
+mod surroundings;
 
 use paceline_plan::{Cluster, Profile};
 use paceline_strategy::{Call, Strategy, Value};
 
 use super::what_if::faster;
-use super::{Answer, Candidate, Change, Question, SearchError, Space, apply_changes, search};
+use super::{Answer, Candidate, DdpSettings, Question, SearchError, Space, ddp_settings, search};
 use crate::prediction::scaled;
 use crate::{Job, PredictError, Prediction, estimate, published_intensity, serving_hosts};
+
+pub use sentences::mark;
+pub use surroundings::{Room, Surroundings};
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +40,7 @@ pub struct Effect {
 }
 
 /// Why an answer is what it is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Explanation {
     /// What to do.
     pub verdict: Verdict,
@@ -60,6 +64,8 @@ pub struct Explanation {
     pub plain_samples_per_s: Option<f64>,
     /// Where that leaves what was measured, and the answer does not, in words.
     pub plain_extrapolated: Vec<String>,
+    /// What comes closest with PyTorch. None: it cannot be predicted.
+    pub ddp: Option<DdpSettings>,
     /// The throughput of a worker alone.
     pub alone_samples_per_s: f64,
     /// What would bring how much; the most first.
@@ -74,36 +80,27 @@ const INDIFFERENT: f64 = 0.01;
 /// Explains an answer. What cannot be predicted is left out.
 ///
 /// Costs a search without improvement for each of about six changes and of some smaller numbers of workers, on the answer's
-/// way and the plain one; and one of everything if the question does not leave everything open.
+/// way and the plain one; one of everything if the question does not leave everything open; and the estimates of [`ddp_settings`].
 pub fn explain(question: &Question, answer: &Answer) -> Explanation {
+    explain_in(question.cluster, question, answer)
+}
+
+/// The same where other numbers of workers and other batches find another cluster: the question's is what its own find.
+pub fn explain_in(surroundings: &dyn Surroundings, question: &Question, answer: &Answer) -> Explanation {
     let best = answer.best();
     let (prediction, profile) = (&best.prediction, question.profile.for_batch(best.local_batch));
     let plain = plain(question, &profile).ok();
     let plain_samples_per_s = plain.as_ref().map(|plain| plain.samples_per_s);
     let alone_s = profile.forward_s() + profile.backward_s() + profile.update_s;
     let alone_samples_per_s = if alone_s > 0.0 { best.local_batch as f64 / alone_s } else { f64::INFINITY };
-    let compute_s = prediction.forward_s + prediction.backward_s + prediction.update_s;
-    let mut asked = Asked { question, profile: &profile, best, alike_samples_per_s: prediction.samples_per_s };
+    let alike_samples_per_s = prediction.samples_per_s;
+    let mut asked = Asked { surroundings, question, profile: &profile, best, alike_samples_per_s };
     // Like is compared with like.
-    let alike = asked.found(question.cluster, question.workers, &profile, None);
+    let alike = asked.found(surroundings.bare(), question.workers, &profile, None);
     asked.alike_samples_per_s = alike.map_or(prediction.samples_per_s, |alike| alike.samples_per_s);
     let fewer = asked.fewer_workers(alone_samples_per_s);
-    let mut effects = asked.effects();
-    effects.extend(asked.servers_instead(answer));
-    effects.extend(asked.protocols_instead(answer));
-    effects.sort_by(|one, other| other.gain.total_cmp(&one.gain));
-    let enough = asked.alike_samples_per_s * (1.0 - INDIFFERENT);
-    // The most that fewer workers reach; of those that reach it the fewest.
-    let most = fewer.iter().map(|fewer| fewer.samples_per_s).fold(enough, f64::max) * (1.0 - INDIFFERENT);
-    let worth = |samples_per_s: f64| samples_per_s >= enough && samples_per_s >= most;
-    let as_good = |samples_per_s: f64| samples_per_s >= prediction.samples_per_s * (1.0 - INDIFFERENT);
-    let verdict = match fewer.iter().find(|fewer| worth(fewer.samples_per_s)) {
-        Some(fewer) => Verdict::FewerWorkers(fewer.workers),
-        None if plain_samples_per_s.is_some_and(as_good) => Verdict::PlainIsAsGood,
-        None => Verdict::Use,
-    };
     let mut explanation = Explanation {
-        verdict,
+        verdict: asked.verdict(&fewer, plain_samples_per_s),
         communication_bound: asked.communication_bound(),
         c2c: prediction.c2c,
         all_reduce_factor: prediction.all_reduce_factor,
@@ -112,12 +109,13 @@ pub fn explain(question: &Question, answer: &Answer) -> Explanation {
         bottleneck: prediction.bottleneck.to_string(),
         bottleneck_share: prediction.bottleneck_share,
         plain_samples_per_s,
-        plain_extrapolated: plain.map_or_else(Vec::new, |plain| asked.beyond(plain.extrapolated)),
+        plain_extrapolated: plain.map_or_else(Vec::new, |plain| best.beyond(plain.extrapolated)),
+        ddp: ddp_settings(question, answer).ok(),
         alone_samples_per_s,
-        effects,
+        effects: asked.effects(answer),
         sentences: Vec::new(),
     };
-    explanation.sentences = sentences(question, best, compute_s, &explanation, &fewer);
+    explanation.sentences = sentences::sentences(question, answer, &explanation, &fewer);
     explanation
 }
 
@@ -138,8 +136,17 @@ struct Fewer {
     extrapolated: Vec<String>,
 }
 
+impl Candidate {
+    /// Doubts without those of this one, which stand there.
+    fn beyond(&self, mut doubts: Vec<String>) -> Vec<String> {
+        doubts.retain(|doubt| !self.prediction.extrapolated.contains(doubt));
+        doubts
+    }
+}
+
 /// The question for the batch of its answer.
 struct Asked<'a> {
+    surroundings: &'a dyn Surroundings,
     question: &'a Question<'a>,
     profile: &'a Profile,
     best: &'a Candidate,
@@ -148,6 +155,19 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
+    fn verdict(&self, fewer: &[Fewer], plain_samples_per_s: Option<f64>) -> Verdict {
+        let enough = self.alike_samples_per_s * (1.0 - INDIFFERENT);
+        // The most that fewer workers reach; of those that reach it the fewest.
+        let most = fewer.iter().map(|fewer| fewer.samples_per_s).fold(enough, f64::max) * (1.0 - INDIFFERENT);
+        let worth = |samples_per_s: f64| samples_per_s >= enough && samples_per_s >= most;
+        let as_good = |samples_per_s: f64| samples_per_s >= self.best.prediction.samples_per_s * (1.0 - INDIFFERENT);
+        match fewer.iter().find(|fewer| worth(fewer.samples_per_s)) {
+            Some(fewer) => Verdict::FewerWorkers(fewer.workers),
+            None if plain_samples_per_s.is_some_and(as_good) => Verdict::PlainIsAsGood,
+            None => Verdict::Use,
+        }
+    }
+
     fn communication_bound(&self) -> bool {
         let exposed = |found: &Candidate| {
             let Prediction { forward_s, backward_s, update_s, exposed_s, .. } = found.prediction;
@@ -174,7 +194,7 @@ impl Asked<'_> {
 
     /// One worker; one host; a half, a quarter, an eighth of the workers: with the best strategy for so many.
     fn fewer_workers(&self, alone_samples_per_s: f64) -> Vec<Fewer> {
-        let Question { cluster, workers, .. } = *self.question;
+        let (cluster, workers) = (self.surroundings.bare(), self.question.workers);
         let halves = std::iter::successors(Some(workers / 2), |count| Some(count / 2));
         let mut counts: Vec<usize> = halves.take_while(|&count| count > 1).collect();
         counts.push(cluster.workers_per_host);
@@ -184,63 +204,89 @@ impl Asked<'_> {
         let of = |workers: usize| {
             let Prediction { samples_per_s, extrapolated, .. } =
                 self.found(cluster, workers, self.profile, None).ok()?;
-            Some(Fewer { workers, samples_per_s, extrapolated: self.beyond(extrapolated) })
+            Some(Fewer { workers, samples_per_s, extrapolated: self.best.beyond(extrapolated) })
         };
         let alone = Fewer { workers: 1, samples_per_s: alone_samples_per_s, extrapolated: Vec::new() };
         let more = counts.into_iter().filter_map(of);
         if workers > 1 { [alone].into_iter().chain(more).collect() } else { Vec::new() }
     }
 
-    /// Doubts without those of the answer, which stand there.
-    fn beyond(&self, mut doubts: Vec<String>) -> Vec<String> {
-        doubts.retain(|doubt| !self.best.prediction.extrapolated.contains(doubt));
-        doubts
+    /// What changes would bring; the most first.
+    fn effects(&self, answer: &Answer) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        if self.question.workers > 1 {
+            effects.extend(self.faster_links());
+            effects.extend(self.one_more_shard());
+            effects.extend(self.larger_batch());
+        }
+        effects.extend(self.more_workers());
+        effects.extend(self.servers_instead(answer));
+        effects.extend(self.protocols_instead(answer));
+        effects.sort_by(|one, other| other.gain.total_cmp(&one.gain));
+        effects
     }
 
-    fn effects(&self) -> Vec<Effect> {
-        let Question { cluster, workers, .. } = *self.question;
-        let mut effects = Vec::new();
-        let mut tell = |change: String, found: Result<Prediction, SearchError>, doubt: Option<String>| {
-            // What cannot be predicted is not told.
-            if let Ok(Prediction { samples_per_s, extrapolated, .. }) = found {
-                let gain = samples_per_s / self.alike_samples_per_s - 1.0;
-                let mut extrapolated = self.beyond(extrapolated);
-                let doubt = doubt.filter(|doubt| !extrapolated.contains(doubt));
-                extrapolated.extend(doubt);
-                effects.push(Effect { change, samples_per_s, gain, extrapolated });
-            }
+    /// What a change brings. What cannot be predicted is not told.
+    fn effect(&self, change: String, found: Result<Prediction, SearchError>, doubt: Option<String>) -> Option<Effect> {
+        let Prediction { samples_per_s, extrapolated, .. } = found.ok()?;
+        let gain = samples_per_s / self.alike_samples_per_s - 1.0;
+        let mut extrapolated = self.best.beyond(extrapolated);
+        let doubt = doubt.filter(|doubt| !extrapolated.contains(doubt));
+        extrapolated.extend(doubt);
+        Some(Effect { change, samples_per_s, gain, extrapolated })
+    }
+
+    fn faster_links(&self) -> Vec<Effect> {
+        let (cluster, workers) = (self.surroundings.bare(), self.question.workers);
+        let tell = |(change, other): (String, Cluster)| {
+            let doubt = cluster.measured.map(|_| "nothing like that was measured here".to_owned());
+            self.effect(change, self.found(&other, workers, self.profile, None), doubt)
         };
-        if workers > 1 {
-            for (change, other) in faster(cluster, workers) {
-                let doubt = cluster.measured.map(|_| "nothing like that was measured here".to_owned());
-                tell(change, self.found(&other, workers, self.profile, None), doubt);
-            }
-            if let Some((shards, arch)) = one_more_shard(&self.best.strategy.arch) {
-                let mut other = cluster.clone();
-                let mut change = format!("{shards} shards instead of {}", shards - 1);
-                // Those that the cluster has, or that the answer supposes.
-                let serving = cluster.server_hosts.max(serving_hosts(cluster, workers, &self.best.strategy));
-                if arch.word(2) == Some("dedicated") && shards > serving as u64 {
-                    other.server_hosts = serving + 1;
-                    change.push_str(", on one host more,");
-                }
-                tell(change, self.found(&other, workers, self.profile, Some(arch)), None);
-            }
-            let batch = 2 * self.best.local_batch;
-            let fits = match self.profile.memory {
-                Some(memory) => format!("which takes {:.1} GB of memory", memory.worker_bytes(batch) as f64 / 1e9),
-                None => "if it fits in memory".to_owned(),
-            };
-            let change = format!("a local batch of {batch}, {fits},");
-            let larger = self.profile.for_batch(batch);
-            tell(change, self.found(cluster, workers, &larger, None), scaled(&larger));
+        faster(cluster, workers).into_iter().filter_map(tell).collect()
+    }
+
+    fn one_more_shard(&self) -> Option<Effect> {
+        let workers = self.question.workers;
+        let (shards, arch) = one_more_shard(&self.best.strategy.arch)?;
+        let mut cluster = self.surroundings.bare().clone();
+        let mut change = format!("{shards} shards instead of {}", shards - 1);
+        // Those that the cluster has, or that the answer supposes.
+        let serving = cluster.server_hosts.max(serving_hosts(&cluster, workers, &self.best.strategy));
+        if arch.word(2) == Some("dedicated") && shards > serving as u64 {
+            cluster.server_hosts = serving + 1;
+            change.push_str(", on one host more,");
         }
-        if let Ok((larger, doubled, _)) = apply_changes(cluster, workers, None, &[Change::Workers(2 * workers)]) {
-            let doubt = format!("{} hosts more, which are taken to be like the others", larger.hosts - cluster.hosts);
-            let doubt = Some(doubt).filter(|_| larger.hosts > cluster.hosts);
-            tell(format!("{doubled} workers"), self.found(&larger, doubled, self.profile, None), doubt);
+        self.effect(change, self.found(&cluster, workers, self.profile, Some(arch)), None)
+    }
+
+    /// Twice as large a batch, or the largest that fits. None: the answer's is that.
+    fn larger_batch(&self) -> Option<Effect> {
+        let (own, twice) = (self.best.local_batch, 2 * self.best.local_batch);
+        let (batch, fits) = match self.profile.memory {
+            None => (twice, "if it fits in memory".to_owned()),
+            Some(memory) => match largest_batch(self.profile).filter(|&most| most < twice) {
+                Some(most) => (most, format!("the largest that fits in memory ({twice} does not)")),
+                None => (twice, format!("which takes {:.1} GB of memory", memory.worker_bytes(twice) as f64 / 1e9)),
+            },
+        };
+        if batch <= own {
+            return None;
         }
-        effects
+        let larger = self.profile.for_batch(batch);
+        let found = self.found(self.surroundings.bare(), self.question.workers, &larger, None);
+        self.effect(format!("a local batch of {batch}, {fits},"), found, scaled(&larger))
+    }
+
+    fn more_workers(&self) -> Option<Effect> {
+        let workers = 2 * self.question.workers;
+        let Room { cluster, place } = self.surroundings.room(workers)?;
+        let doubt = match cluster.hosts.saturating_sub(self.surroundings.bare().hosts) {
+            0 => None,
+            1 => Some("1 host more, which is taken to be like the others".to_owned()),
+            more => Some(format!("{more} hosts more, which are taken to be like the others")),
+        };
+        let place = if place.is_empty() { place } else { format!(" {place}") };
+        self.effect(format!("{workers} workers{place}"), self.found(&cluster, workers, self.profile, None), doubt)
     }
 
     /// What the best servers would bring, where the answer has none and they were searched.
@@ -278,11 +324,12 @@ impl Asked<'_> {
             change,
             samples_per_s: prediction.samples_per_s,
             gain: prediction.samples_per_s / self.best.prediction.samples_per_s - 1.0,
-            extrapolated: self.beyond(prediction.extrapolated.clone()),
+            extrapolated: self.best.beyond(prediction.extrapolated.clone()),
         }
     }
 
-    /// The best strategy on the arch of the answer or a plain all-to-all; or on this arch besides.
+    /// The best strategy on the arch of the answer or a plain all-to-all; or on this arch besides. The cluster is as it is before
+    /// anybody computes on it.
     fn found(
         &self,
         cluster: &Cluster,
@@ -311,8 +358,14 @@ impl Asked<'_> {
             intervals: 0,
             ..self.question.space.clone()
         };
+        let cluster = &self.surroundings.crowded(cluster.clone(), workers, profile);
         Ok(search(&Question { cluster, profile, workers, space: &space })?.best().prediction.clone())
     }
+}
+
+/// The largest batch that fits in the device's memory, if that is known.
+fn largest_batch(profile: &Profile) -> Option<usize> {
+    profile.memory?.largest_local_batch().map(|most| usize::try_from(most).unwrap_or(usize::MAX))
 }
 
 /// The arch with one shard more, and their number; None if it has none or does not say how many.
@@ -321,122 +374,6 @@ fn one_more_shard(arch: &Call) -> Option<(u64, Call)> {
     let mut more = arch.clone();
     *more.arguments.first_mut()? = Value::Count(shards);
     Some((shards, more))
-}
-
-fn sentences(
-    question: &Question,
-    best: &Candidate,
-    compute_s: f64,
-    explanation: &Explanation,
-    fewer: &[Fewer],
-) -> Vec<String> {
-    let prediction = &best.prediction;
-    let ms = |seconds: f64| format!("{:.1} ms", 1e3 * seconds);
-    let mut sentences = vec![verdict_sentence(question, best, explanation, fewer)];
-    if question.workers == 1 {
-        sentences.push(format!("An iteration takes {}; a worker alone waits for nobody", ms(prediction.iteration_s)));
-    } else {
-        sentences.push(format!(
-            "An iteration takes {}: {} of computation, and {} for which it waits for communication, which takes {} in all",
-            ms(prediction.iteration_s),
-            ms(compute_s),
-            ms(prediction.exposed_s),
-            ms(prediction.communication_s)
-        ));
-    }
-    if let Some(intensity) = explanation.intensity.filter(|_| question.workers > 1) {
-        sentences.push(format!(
-            "In an all-reduce each worker sends at least {:.3} numbers for each thousand multiply-accumulates (C2C = f(N)/(M·I) = \
-             {:.2e}, with f(N) = {:.3}), as the model computes {intensity:.0} of them per parameter and sample (I{})",
-            1e3 * explanation.c2c,
-            explanation.c2c,
-            explanation.all_reduce_factor,
-            explanation.published_intensity.map_or_else(String::new, |known| format!("; published: {known:.0}"))
-        ));
-    }
-    let percent = 100.0 * explanation.bottleneck_share;
-    sentences.push(format!("It is limited by {}, busy for {percent:.0} % of the iteration", explanation.bottleneck));
-    if explanation.communication_bound {
-        sentences.push(
-            "Even with the best lossless strategy that was found more time goes into waiting for communication than into \
-             computation: only faster links, a larger batch, or lossy compression would change that"
-                .to_owned(),
-        );
-    }
-    sentences.extend(explanation.effects.iter().map(Effect::to_string));
-    if question.workers > 1 {
-        sentences.extend(certainty(question, best));
-    }
-    sentences
-}
-
-/// Is it the best plan, or the best that was found? None where nobody has asked for other plans, and others may be shorter.
-fn certainty(question: &Question, best: &Candidate) -> Option<String> {
-    let Strategy { arch, protocol, .. } = &best.strategy;
-    let (asked, percent) = (&question.space.strategy, 100.0 * best.gap);
-    // What was asked for goes without saying.
-    let over = if *protocol == asked.protocol { String::new() } else { format!(",protocol={protocol}") };
-    if best.gap < INDIFFERENT {
-        return Some(format!("No plan at all on arch={arch}{over} can be more than {percent:.1} % shorter"));
-    }
-    (asked.schedule.name == "auto").then(|| {
-        format!(
-            "Plans that overlap were searched by a heuristic, bucket by bucket: one on arch={arch}{over} could be shorter, but by no \
-             more than {percent:.1} %"
-        )
-    })
-}
-
-fn verdict_sentence(question: &Question, best: &Candidate, explanation: &Explanation, fewer: &[Fewer]) -> String {
-    let samples_per_s = best.prediction.samples_per_s;
-    let plain_mark = mark(&explanation.plain_extrapolated);
-    match explanation.verdict {
-        Verdict::Use => match explanation.plain_samples_per_s {
-            Some(plain) => format!(
-                "Use it: it is {:.1} % faster than one bucket after backward, all-to-all (bsp-a2a, {plain:.1} \
-                 samples/s){plain_mark}",
-                100.0 * (samples_per_s / plain - 1.0)
-            ),
-            None => "Use it: one bucket after backward, all-to-all (bsp-a2a), cannot be predicted here".to_owned(),
-        },
-        Verdict::PlainIsAsGood if question.workers == 1 => {
-            "None of it: one worker has nobody to communicate with".to_owned()
-        }
-        Verdict::PlainIsAsGood => format!(
-            "None of it: one bucket after backward, all-to-all (bsp-a2a), reaches {:.1} samples/s{plain_mark}, as good as the \
-             best strategy",
-            explanation.plain_samples_per_s.unwrap_or(samples_per_s)
-        ),
-        Verdict::FewerWorkers(workers) => {
-            let of_fewer = fewer.iter().find(|fewer| fewer.workers == workers);
-            let (rate, doubts) =
-                of_fewer.map_or((0.0, &[][..]), |fewer| (fewer.samples_per_s, &fewer.extrapolated[..]));
-            let s = if workers == 1 { "" } else { "s" };
-            format!(
-                "Use {workers} worker{s}: {rate:.1} samples/s{}, and all {} reach {samples_per_s:.1} with the best strategy",
-                mark(doubts),
-                question.workers
-            )
-        }
-    }
-}
-
-impl fmt::Display for Effect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Effect { change, samples_per_s, gain, extrapolated } = self;
-        if gain.abs() < INDIFFERENT {
-            write!(f, "With {change} it would be as fast")?;
-        } else {
-            let (percent, word) = (100.0 * gain.abs(), if *gain > 0.0 { "more" } else { "less" });
-            write!(f, "With {change} it would reach at least {samples_per_s:.1} samples/s, {percent:.0} % {word}")?;
-        }
-        f.write_str(&mark(extrapolated))
-    }
-}
-
-/// What stands behind a number that leaves what was measured: the reasons, in brackets; nothing where there are none.
-pub fn mark(doubts: &[String]) -> String {
-    if doubts.is_empty() { String::new() } else { format!(" (extrapolated: {})", doubts.join("; ")) }
 }
 
 #[cfg(test)]
@@ -450,16 +387,5 @@ mod tests {
         let (shards, more) = one_more_shard(&arch("arch=ps:3:1MiB:dedicated")).unwrap();
         assert_eq!((shards, more), (4, arch("arch=ps:4:1MiB:dedicated")));
         assert!(one_more_shard(&arch("arch=ps")).is_none() && one_more_shard(&arch("arch=a2a")).is_none());
-    }
-
-    #[test]
-    fn an_effect_says_how_much_in_which_direction() {
-        let of = |gain| Effect { change: "64 workers".into(), samples_per_s: 150.0, gain, extrapolated: Vec::new() };
-        let effect = |gain| of(gain).to_string();
-        assert_eq!(effect(0.5), "With 64 workers it would reach at least 150.0 samples/s, 50 % more");
-        assert_eq!(effect(-0.25), "With 64 workers it would reach at least 150.0 samples/s, 25 % less");
-        let doubted = Effect { extrapolated: vec!["8 hosts more".into()], ..of(0.0) };
-        assert_eq!(doubted.to_string(), "With 64 workers it would be as fast (extrapolated: 8 hosts more)");
-        assert_eq!(effect(0.001), "With 64 workers it would be as fast");
     }
 }

@@ -20,6 +20,7 @@
 //! 2005.13247), whose open problem it answers; branch and bound: Land and Doig, Econometrica 28(3), 1960.
 
 mod bound;
+mod choose;
 mod costs;
 mod ddp;
 mod explanation;
@@ -38,12 +39,14 @@ use paceline_strategy::{Call, Strategy};
 
 use crate::prediction::{point, too_large};
 use crate::{Job, PredictError, Prediction, job, predict_plan};
+use choose::WORTH_LEAVING;
 use costs::Costs;
 use ways::Way;
 
+pub use choose::Caution;
 pub use costs::{operation_alone_s, operation_rounds, operations_alone_s};
 pub use ddp::{DdpSettings, ddp_settings};
-pub use explanation::{Effect, Explanation, Verdict, explain, mark};
+pub use explanation::{Effect, Explanation, Room, Surroundings, Verdict, explain, explain_in, mark};
 pub use ways::archs_of_world;
 pub use what_if::{Change, ChangeError, apply_changes, unmeasured, without_effect};
 
@@ -424,35 +427,10 @@ impl Candidate {
     }
 }
 
-/// Servers beside the workers must be predicted to save this share: what their processors cost the workers is in no constant.
-const WORTH_SERVERS: f64 = 0.03;
-
-/// A plan that leaves what was measured, as one whose operations are larger than those that were timed, must be predicted to save
-/// this share beside one that does not: its prediction is off by more.
-const WORTH_LEAVING: f64 = 0.02;
-
 impl Answer {
     /// The highest throughput.
     pub fn best(&self) -> &Candidate {
         &self.candidates[0]
-    }
-
-    /// What is run where the constants were measured just now: the answer; or the best all-to-all, if servers would hardly be faster; or
-    /// the best of which more is known, if it would hardly be slower.
-    pub fn taken(&self) -> &Candidate {
-        let saves_at_most = |best: &Candidate, share: f64, other: &Candidate| {
-            1.0 - best.prediction.iteration_s / other.prediction.iteration_s <= share
-        };
-        let candidates = || self.candidates.iter();
-        let best = self.best();
-        let all_to_all =
-            candidates().find(|other| other.strategy.arch.name == "a2a" && saves_at_most(best, WORTH_SERVERS, other));
-        let best = all_to_all.filter(|_| best.strategy.arch.name == "ps").unwrap_or(best);
-        let known = candidates().find(|other| {
-            let same_arch = other.strategy.arch.name == best.strategy.arch.name;
-            same_arch && other.doubts() < best.doubts() && saves_at_most(best, WORTH_LEAVING, other)
-        });
-        known.unwrap_or(best)
     }
 
     /// Of each kind of arch (all-to-all, servers beside the workers, servers on hosts of their own), each schedule, each protocol

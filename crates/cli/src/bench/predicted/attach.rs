@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use paceline_plan::{Cluster, Constant, EmulationError, MeasuredRange, NetworkModel, Profile};
-use paceline_predict::search::{Candidate, Question, Space, archs_of_world, search};
+use paceline_predict::search::{Candidate, Question, Room, Space, Surroundings, archs_of_world, search};
 use paceline_predict::{Job, Prediction, predict_plan, predict_scheduled};
 use paceline_schedule::Schedulers;
 use paceline_strategy::{Strategy, Value};
@@ -31,9 +31,11 @@ pub struct Sources<'a> {
 pub struct Ground {
     /// Without what sharing cores costs.
     pub cluster: Cluster,
-    /// Of a worker that really computes: cores that it keeps busy, as a share of those that there are. 0 for a replay, which
+    /// Of a worker that really computes: cores that it keeps busy, as a share of those of its machine. 0 for a replay, which
     /// sleeps.
     pub busy: f64,
+    /// Are there several hosts, each a machine? Emulated ones are all on one.
+    pub several_machines: bool,
     /// So many workers that really compute at once take so many times as long as one, if that was measured.
     pub together: Option<(usize, Constant)>,
     /// What was measured here and is not believed.
@@ -147,13 +149,16 @@ impl<'a> Sources<'a> {
             None if cell.workers == 1 => (Cluster::of_network(NetworkModel::TEN_GBE, 1, 1), Vec::new()),
             None => self.measured(cell, strategy, profile)?,
         };
+        let layout = self.layout(cell);
+        let several_machines = cell.setting.network.is_none() && layout.hosts > 1;
+        let sharing = if several_machines { layout.workers_per_host } else { cell.workers };
         let busy = match (&self.study.placement, cell.setting.is_replayed()) {
             (_, true) => 0.0,
-            (Some(placement), false) => placement.busy(cell) / cell.workers.max(1) as f64,
+            (Some(placement), false) => placement.busy(cell) / sharing.max(1) as f64,
             (None, false) => cell.threads as f64 / self.study.machine.cores.max(1) as f64,
         };
         let together = alone::slower_together(&cell.setting, cell.workers, self.cells);
-        Ok(Ground { cluster, busy, together: together.map(|times| (cell.workers, times)), doubts })
+        Ok(Ground { cluster, busy, several_machines, together: together.map(|times| (cell.workers, times)), doubts })
     }
 
     /// As the ranks of all worlds of the group measured it that communicate over the same protocol.
@@ -213,9 +218,13 @@ impl<'a> Sources<'a> {
     }
 }
 
-impl Ground {
-    /// A cluster like this one for so many workers, with what they lose to each other where they share cores.
-    pub fn crowded(&self, mut cluster: Cluster, workers: usize, profile: &Profile) -> Cluster {
+impl Surroundings for Ground {
+    fn bare(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// With what workers lose to each other where they share cores.
+    fn crowded(&self, mut cluster: Cluster, workers: usize, profile: &Profile) -> Cluster {
         let times = self.times(workers);
         if times.high > 1.0 {
             let alone_s = profile.iteration_s();
@@ -226,10 +235,33 @@ impl Ground {
         cluster
     }
 
+    /// On more hosts like these; or on the only host, if there is but one.
+    fn room(&self, workers: usize) -> Option<Room> {
+        let cores = match (self.busy > 0.0, self.cluster.hosts) {
+            (false, _) => "",
+            (true, 1) => ", whose cores they share,",
+            (true, _) if self.several_machines => "",
+            (true, _) => ", which share one machine's cores,",
+        };
+        let place = format!("{}{cores}", self.place());
+        if self.cluster.hosts > 1 {
+            return Some(Room { place, ..self.cluster.room(workers)? });
+        }
+        let workers_per_host = self.cluster.workers_per_host.max(workers);
+        Some(Room { cluster: Cluster { workers_per_host, ..self.cluster.clone() }, place })
+    }
+}
+
+impl Ground {
+    /// Where other numbers of workers are supposed to be.
+    pub fn place(&self) -> &'static str {
+        if self.cluster.hosts > 1 { "on such hosts" } else { "on the same host" }
+    }
+
     /// Times what a worker alone computes. What was measured; for other numbers of workers than were, in proportion to how often
-    /// all of them fill the cores, as it is where nothing was.
+    /// those of a machine fill its cores, as it is where nothing was.
     fn times(&self, workers: usize) -> Constant {
-        let filled = |workers: usize| (self.busy * workers as f64).max(1.0);
+        let filled = |workers: usize| self.filled(workers).max(1.0);
         match self.together {
             _ if workers <= 1 => Constant::exact(1.0),
             Some((measured, times)) => times.times(filled(workers) / filled(measured)).at_least(1.0),
@@ -237,9 +269,15 @@ impl Ground {
         }
     }
 
+    /// How often workers fill the cores of their machine, of several that of the fullest.
+    fn filled(&self, workers: usize) -> f64 {
+        let sharing = if self.several_machines { workers.min(self.cluster.workers_per_host) } else { workers };
+        self.busy * sharing as f64
+    }
+
     /// Says so, if workers share cores and nobody has measured what that costs.
     fn crowd(&self, workers: usize, cores: usize) -> Option<String> {
-        let times = self.busy * workers as f64;
+        let times = self.filled(workers);
         let who = workers_on_cores(workers, cores);
         (self.together.is_none() && times > 1.0)
             .then(|| format!("{who}: computation is taken to be {times:.1} times as slow"))

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use paceline_plan::{Cluster, Profile};
-use paceline_predict::search::{Change, apply_changes};
+use paceline_predict::search::{Change, Surroundings, apply_changes};
 use paceline_predict::{Job, estimate};
 use paceline_strategy::Strategy;
 use serde::{Deserialize, Serialize};
@@ -126,7 +126,7 @@ impl Subject<'_> {
             Some((Point { name: format!("{factor}×"), cluster, other_links, ..self.today() }, factor == 1.0))
         };
         let workers = |&workers: &usize| {
-            let cluster = self.grown(workers)?;
+            let cluster = self.ground.room(workers)?.cluster;
             Some((Point { name: workers.to_string(), cluster, workers, ..self.today() }, workers == self.workers))
         };
         let batch = |&local_batch: &usize| {
@@ -135,7 +135,10 @@ impl Subject<'_> {
         };
         vec![
             self.curve(format!("bandwidth {place}"), SPEEDS.iter().filter_map(speed).collect()),
-            self.curve("workers".to_owned(), self.worker_counts().iter().filter_map(workers).collect()),
+            self.curve(
+                format!("workers {}", self.ground.place()),
+                self.worker_counts().iter().filter_map(workers).collect(),
+            ),
             self.curve("local batch".to_owned(), self.batches().iter().filter_map(batch).collect()),
         ]
     }
@@ -177,16 +180,6 @@ impl Subject<'_> {
         }
         cluster.within.beta_s_per_byte = cluster.within.beta_s_per_byte.times(1.0 / factor);
         Some(cluster)
-    }
-
-    /// Room for so many workers: on more hosts like these; or on the only host, if there is but one.
-    fn grown(&self, workers: usize) -> Option<Cluster> {
-        let mut cluster = self.ground.cluster.clone();
-        if self.hosts() == 1 {
-            cluster.workers_per_host = cluster.workers_per_host.max(workers);
-            return Some(cluster);
-        }
-        apply_changes(&cluster, self.workers, None, &[Change::Workers(workers)]).ok().map(|changed| changed.0)
     }
 
     /// Powers of two, and what was measured.
@@ -234,7 +227,7 @@ mod tests {
     }
 
     fn curves_of(methods: &[&str], wake_up: Duration, cluster: Cluster, workers: usize, busy: f64) -> Vec<Curve> {
-        let ground = Ground { cluster, busy, together: None, doubts: Vec::new() };
+        let ground = Ground { cluster, busy, several_machines: false, together: None, doubts: Vec::new() };
         let profile = built_in_profile("resnet50").expect("it is built in");
         let method = |name: &&str| {
             let strategy = Registry::built_in().parse(name).expect("a strategy");
@@ -268,7 +261,7 @@ mod tests {
     fn faster_links_more_workers_and_larger_batches_are_told_apart() {
         let all = curves(2, 3, 0.0);
         let what: Vec<&str> = all.iter().map(|curve| curve.what.as_str()).collect();
-        assert_eq!(what, ["bandwidth between hosts", "workers", "local batch"]);
+        assert_eq!(what, ["bandwidth between hosts", "workers on such hosts", "local batch"]);
         assert_eq!(all[1].points, ["1", "2", "4", "6", "8", "16"]);
         assert_eq!(all[2].points, ["16", "32", "64", "128", "256"]);
         assert_eq!((all[0].points[2].as_str(), all[0].today, all[1].today, all[2].today), ("1×", 2, 3, 2));
@@ -310,7 +303,8 @@ mod tests {
     fn workers_that_share_cores_gain_little() {
         let of = |busy: f64| -> Vec<f64> {
             let all = curves(1, 2, busy);
-            assert_eq!((all[0].what.as_str(), all[1].points.len()), ("bandwidth within the host", 4));
+            let what = [all[0].what.as_str(), all[1].what.as_str()];
+            assert_eq!((what, all[1].points.len()), (["bandwidth within the host", "workers on the same host"], 4));
             all[1].lines[0].samples_per_s.iter().map(|rate| rate.expect("predicted")).collect()
         };
         // 1, 2, 4 and 8 workers; two of them fill the cores.

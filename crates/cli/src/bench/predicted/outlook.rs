@@ -2,7 +2,7 @@
 //! network, more workers or another batch would do to each method.
 
 use paceline_plan::Profile;
-use paceline_predict::search::{Question, Space, explain, search};
+use paceline_predict::search::{Question, Space, Surroundings, explain_in, search};
 use paceline_strategy::{Call, Strategy};
 use serde::{Deserialize, Serialize};
 
@@ -76,7 +76,7 @@ fn best(
     let question = Question { cluster: &cluster, profile, workers, space: &space };
     let answer = search(&question).ok()?;
     let found = answer.best();
-    let mut reasons = explain(&question, &answer).sentences;
+    let mut reasons = explain_in(ground, &question, &answer).sentences;
     let doubts = &found.prediction.extrapolated;
     reasons.extend(doubts.iter().map(|doubt| format!("This leaves what was measured: {doubt}")));
     Some((found.strategy.to_string(), found.prediction.samples_per_s, reasons))

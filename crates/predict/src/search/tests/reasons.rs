@@ -169,6 +169,114 @@ fn a_batch_that_is_scaled_is_told_everywhere() {
     }
 }
 
+/// The answer is not compared with its worst rival only.
+#[test]
+fn what_pytorch_reaches_stands_beside_the_answer() {
+    let bert = explained(&Cluster::named("study-10gbe").unwrap(), "bert-base", 32);
+    let rate = bert.ddp.expect("it can be predicted").prediction.samples_per_s;
+    let words = format!(" % faster than what comes closest with PyTorch's DDP ({rate:.1} samples/s)");
+    assert_eq!(bert.verdict, Verdict::Use);
+    assert!(bert.sentences[0].contains("(bsp-a2a, ") && bert.sentences[0].contains(&words), "{}", bert.sentences[0]);
+}
+
+/// Servers that are hardly faster are the answer, and `auto` takes the best all-to-all with the answer's batch: that is told, with the
+/// reason.
+#[test]
+fn what_auto_takes_instead_is_told() {
+    let (cluster, profile) = (Cluster::named("study-10gbe").unwrap(), built_in_profile("resnet50").unwrap());
+    let all = archs(&["ps:1", "a2a:auto"]);
+    let space = Space { archs: all, local_batches: vec![16, 64], effort: 0, intervals: 0, ..Space::default() };
+    let question = Question { cluster: &cluster, profile: &profile, workers: 8, space: &space };
+    let mut answer = search(&question).unwrap();
+    let of = |arch: &str, batch: usize| {
+        let is_it = |candidate: &&Candidate| candidate.strategy.arch.name == arch && candidate.local_batch == batch;
+        answer.candidates.iter().find(is_it).expect("each is looked at").clone()
+    };
+    let (mut served, all_to_all, small) = (of("ps", 64), of("a2a", 64), of("a2a", 16));
+    for (saved, is_taken) in [(0.02, false), (0.04, true)] {
+        served.prediction.iteration_s = (1.0 - saved) * all_to_all.prediction.iteration_s;
+        // In less time with fewer samples, which is no reason.
+        answer.candidates = [&served, &small, &all_to_all].map(Clone::clone).to_vec();
+        let sentences = explain(&question, &answer).sentences;
+        let told = sentences.iter().find(|sentence| sentence.starts_with("While it trains, auto would take "));
+        assert_eq!(told.is_none(), is_taken, "{sentences:#?}");
+        let expected = if is_taken { &served } else { &all_to_all };
+        assert_eq!(answer.taken().prediction.plan, expected.prediction.plan, "{saved}");
+        if let Some(told) = told {
+            let rate = format!(
+                "{} instead, which reaches {:.1} samples/s",
+                expected.strategy, expected.prediction.samples_per_s
+            );
+            assert!(told.contains(&rate) && told.contains("servers must be predicted to save 3 %"), "{told}");
+        }
+    }
+}
+
+/// Twice the batch, or the largest that fits, or nothing where the answer has that: of each it is said.
+#[test]
+fn a_batch_that_does_not_fit_is_not_left_out_without_a_word() {
+    use paceline_plan::MemoryNeed;
+    let cluster = Cluster::named("study-10gbe").unwrap();
+    let told = |samples: Option<u64>| -> String {
+        let available_bytes = samples.map(|samples| (1 << 30) + (samples << 20));
+        let memory = MemoryNeed { fixed_bytes: 1 << 30, bytes_per_sample: 1 << 20, available_bytes };
+        let profile = Profile { memory: Some(memory), ..built_in_profile("bert-base").unwrap() };
+        let space = Space { effort: 0, intervals: 0, ..Space::default() };
+        let question = Question { cluster: &cluster, profile: &profile, workers: 8, space: &space };
+        let sentences = explain(&question, &search(&question).unwrap()).sentences;
+        let told: Vec<&String> = sentences.iter().filter(|sentence| sentence.contains("ocal batch")).collect();
+        assert_eq!(told.len(), 1, "{sentences:#?}");
+        told[0].clone()
+    };
+    for (samples, words) in [
+        (
+            Some(100),
+            "With a local batch of 100, the largest that fits in memory (128 does not), it would reach at least ",
+        ),
+        (Some(64), "A local batch of 128 does not fit in memory: 64 is the largest that does"),
+        (Some(128), "With a local batch of 128, which takes 1.2 GB of memory, it would reach at least "),
+        (None, "With a local batch of 128, which takes 1.2 GB of memory, it would reach at least "),
+    ] {
+        assert!(told(samples).starts_with(words), "{}", told(samples));
+    }
+    assert!(told(Some(100)).ends_with(" % more (extrapolated: computation is scaled from a batch of 64)"));
+}
+
+/// Four cores for all workers, on however many hosts: whoever computes waits for the others.
+struct FourCores(Cluster);
+
+impl Surroundings for FourCores {
+    fn bare(&self) -> &Cluster {
+        &self.0
+    }
+
+    fn crowded(&self, mut cluster: Cluster, workers: usize, profile: &Profile) -> Cluster {
+        let lost_s = (workers as f64 / 4.0 - 1.0).max(0.0) * profile.iteration_s();
+        cluster.computation.overhead_s.insert("*".into(), lost_s.into());
+        cluster
+    }
+
+    fn room(&self, workers: usize) -> Option<Room> {
+        Some(Room { place: "on four cores".into(), ..self.0.room(workers)? })
+    }
+}
+
+/// Eight workers on four cores compute as much as four do, and as sixteen, and with another batch as with this one.
+#[test]
+fn other_workers_and_batches_are_as_crowded_as_they_would_be() {
+    let (cores, workers) = (FourCores(Cluster::of_network(NetworkModel::HUNDRED_GB_IB, 8, 1)), 8);
+    let profile = built_in_profile("resnet50").unwrap();
+    let cluster = cores.crowded(cores.0.clone(), workers, &profile);
+    let space = Space { effort: 0, intervals: 0, ..Space::default() };
+    let question = Question { cluster: &cluster, profile: &profile, workers, space: &space };
+    let explanation = explain_in(&cores, &question, &search(&question).unwrap());
+    assert_eq!(explanation.verdict, Verdict::FewerWorkers(4), "{explanation:#?}");
+    for change in ["16 workers on four cores", "a local batch of "] {
+        let effect = explanation.effects.iter().find(|effect| effect.change.starts_with(change)).expect("it is told");
+        assert!(effect.gain.abs() < 0.05, "{effect:?}");
+    }
+}
+
 #[test]
 fn on_a_network_that_costs_nothing_plain_is_as_good() {
     let mut fast = Cluster::of_network(NetworkModel::HUNDRED_GB_IB, 2, 4);

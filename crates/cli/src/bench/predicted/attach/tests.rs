@@ -93,7 +93,7 @@ fn a_curve_has_the_start_up_of_each_number_of_workers() {
         record.cell.strategy = Schedulers::built_in().grammar().parse(&strategy).expect("a strategy").to_string();
         let panels = attached(&study, &[record]);
         let curve = &panels[0].outlook.as_ref().expect("an outlook").curves[1];
-        assert_eq!((curve.what.as_str(), curve.today), ("workers", 3));
+        assert_eq!((curve.what.as_str(), curve.today), ("workers on such hosts", 3));
         curve.lines[0].samples_per_s.iter().map(|rate| rate.expect("predicted")).collect()
     };
     let (of_study, fixed) = (rates("a2a:ring:study"), rates("a2a:ring:250us"));
@@ -329,6 +329,60 @@ fn what_company_costs_is_predicted_as_it_was_measured() {
         assert!(row.extrapolated.is_empty(), "{row:?}");
     }
     assert!(assumed[0].iteration_s < 0.12 && !assumed[1].extrapolated.is_empty(), "{assumed:?}");
+}
+
+/// What is said of another batch and of more workers is what the curves have at that point: on cores that workers share, they do so
+/// there, too.
+#[test]
+fn sentences_promise_no_more_than_the_curves_show() {
+    let methods = ["bsp-a2a", "wfbp-a2a", "mg-wfbp", "bytescheduler-a2a", "ddp"];
+    let records: Vec<CellRecord> =
+        [1, 4].into_iter().flat_map(|workers| methods.map(|method| trained(workers, method))).collect();
+    // Four workers fill two cores twice; six cores are for four workers enough, and not for eight.
+    for (cores, change, what, point) in [
+        (2, "a local batch of 64, ", "local batch", "64"),
+        (6, "8 workers on the same host, whose cores they share, ", "workers on the same host", "8"),
+    ] {
+        let mut study = study_record("f");
+        study.machine.cores = cores;
+        let panels = attached(&study, &records);
+        let outlook = panels[0].outlook.as_ref().expect("an outlook");
+        let told = outlook.reasons.iter().find_map(|reason| reason.strip_prefix(&format!("With {change}")));
+        let rest = told.and_then(|told| told.strip_prefix(if cores == 2 { "if it fits in memory, " } else { "" }));
+        let rate = rest.and_then(|rest| rest.strip_prefix("it would reach at least ")?.split(' ').next());
+        let rate: f64 = rate.and_then(|rate| rate.parse().ok()).unwrap_or_else(|| panic!("{:#?}", outlook.reasons));
+        let curve = outlook.curves.iter().find(|curve| curve.what == what).expect("a curve");
+        let place = curve.points.iter().position(|name| name == point).expect("a point");
+        let best = curve.lines.iter().filter_map(|line| line.samples_per_s[place]).fold(0.0, f64::max);
+        assert!(rate <= 1.01 * best && rate >= 0.99 * best, "{change}{rate}, and at best {best}");
+    }
+}
+
+/// Further machines bring cores of their own; further emulated hosts are on the same machine, and so are further workers of one host.
+#[test]
+fn workers_share_the_cores_of_their_machine() {
+    let profile = paceline_train::load_profile("resnet50@rtx2080ti").expect("it is built in");
+    let ground = |hosts: usize, several_machines: bool| Ground {
+        cluster: Cluster::of_network(NetworkModel::TEN_GBE, hosts, 2),
+        busy: 1.0,
+        several_machines,
+        together: None,
+        doubts: Vec::new(),
+    };
+    for (hosts, several_machines, times, place) in [
+        (2, true, [1.0, 2.0, 2.0, 2.0], "on such hosts"),
+        (2, false, [1.0, 2.0, 4.0, 8.0], "on such hosts, which share one machine's cores,"),
+        (1, false, [1.0, 2.0, 4.0, 8.0], "on the same host, whose cores they share,"),
+    ] {
+        let ground = ground(hosts, several_machines);
+        for (workers, times) in [1, 2, 4, 8].into_iter().zip(times) {
+            let room = ground.room(workers).expect("there are hosts like these");
+            assert!(room.cluster.workers() >= workers && room.place == place, "{room:?}");
+            let lost_s = ground.crowded(room.cluster, workers, &profile).overhead_s("resnet50");
+            let expected_s = (times - 1.0) * profile.iteration_s();
+            assert!((lost_s - expected_s).abs() < 1e-9, "{workers} workers {place}: {lost_s} s, not {expected_s} s");
+        }
+    }
 }
 
 /// On cores that compute, what communication takes of backward's time is missing there.
