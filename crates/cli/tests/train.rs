@@ -344,6 +344,36 @@ fn the_switch_leaves_everything_as_it_was() {
     fs::remove_dir_all(directory).expect("our own directory");
 }
 
+/// The plan is chosen from what was measured, and calls are tuned meanwhile and under that plan: how gradients travel changes twice, and
+/// the parameters do not. Two workers, as above.
+#[test]
+fn calls_are_tuned_while_the_plan_is_chosen() {
+    let directory = scratch_directory("auto-tuned");
+    let mut seen = BTreeSet::new();
+    for (name, more) in [("without", &[][..]), ("with", &["--tune"])] {
+        let (json, dump) = (directory.join(format!("{name}.json")), directory.join(name));
+        let (json_text, dump_text) = (json.to_string_lossy(), dump.to_string_lossy());
+        let job = ["--model", "mlp", "--workers", "2", "--iterations", "60", "--strategy", "auto,arch=a2a"];
+        let files = ["--json", &json_text, "--dump-parameters", &dump_text];
+        let outcome = train(&[&job[..], &files, more].concat()).expect_code(0);
+        let is_told = |words: &str| outcome.stdout.lines().any(|line| line.starts_with(words));
+        assert!(is_told("auto: from iteration 8 on "), "{outcome:#?}");
+        assert_eq!(is_told("tuning: "), !more.is_empty(), "{outcome:#?}");
+        let report = report(&json);
+        assert_eq!(report["decisions"][0]["iteration"], 8, "{report:#}");
+        if !more.is_empty() {
+            let tuning = &report["tuning"];
+            assert!(tuning["tuned_iterations"].as_u64().is_some_and(|count| count > 0), "{tuning:#}");
+            let contexts = tuning["contexts"].as_array().expect("a list");
+            let is_all_reduce = |it: &Value| it["context"]["collective"] == "all-reduce";
+            assert!(!contexts.is_empty() && contexts.iter().all(is_all_reduce), "{tuning:#}");
+        }
+        seen.extend([0, 1].map(|rank| fs::read(dump.join(format!("rank-{rank}.safetensors"))).expect("a dump")));
+    }
+    assert_eq!(seen.len(), 1, "all ranks hold the same bits, with --tune and without");
+    fs::remove_dir_all(directory).expect("our own directory");
+}
+
 /// A job does not fail for what it could have begun with.
 #[test]
 fn a_broken_database_is_told_and_training_goes_on() {

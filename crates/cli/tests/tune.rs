@@ -5,8 +5,9 @@ mod support;
 use std::fs;
 use std::time::Duration;
 
+use paceline_tune::Random;
 use serde_json::Value;
-use support::folder::scratch_file;
+use support::folder::{Folder, scratch_file};
 use support::{paceline, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -155,6 +156,69 @@ fn the_next_run_begins_with_what_the_last_one_has_kept() {
     for end in ["", "-wal", "-shm"] {
         let _ = fs::remove_file(format!("{database_file}{end}"));
     }
+}
+
+/// Sizes of the all-reduces of a job, and nanoseconds that they take, whatever makes them.
+const ALIKE: [(u64, f64); 4] = [(1 << 14, 15e3), (1 << 18, 30e3), (1 << 20, 70e3), (1 << 22, 200e3)];
+
+/// What two ranks have recorded of a round. One call in four takes 2.5 times as long as the others; nothing makes a difference.
+fn bimodal(round: u64, policy: u64, rules: &str, random: &mut Random) -> String {
+    let mut lines = String::new();
+    for (kind, (bytes, ns)) in ALIKE.iter().enumerate() {
+        let rule = rules.split("[[call]]").find(|rule| rule.contains(&format!("min_bytes = {bytes}\n")));
+        let field = |name: &str| rule?.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
+        let algorithm = field("algorithm").unwrap_or("\"Ring\"");
+        let protocol = field("protocol").unwrap_or("\"LL\"");
+        let mode = if random.below(4) == 0 { 2.5 } else { 1.0 };
+        let ns = (ns * mode * (0.02 * random.normal()).exp()) as u64;
+        let sequence = ALIKE.len() as u64 * round + kind as u64;
+        for rank in 0..2 {
+            // The second one comes late, and waits for nobody.
+            let longest_ns = ns + 5000 * (1 - rank);
+            lines += &format!(
+                "{{\"schema\": 1, \"round\": {round}, \"policy\": {policy}, \"communicator\": 1, \"sequence\": {sequence}, \
+                 \"rank\": {rank}, \"ranks\": 2, \"hosts\": 1, \"function\": \"AllReduce\", \"bytes\": {bytes}, \
+                 \"algorithm\": {algorithm}, \"protocol\": {protocol}, \"channels\": 1, \"longest_ns\": {longest_ns}}}\n"
+            );
+        }
+    }
+    lines
+}
+
+/// A job of NCCL's that plays what it is told, round after round, under noise of two modes: until the command has had a trial of what
+/// looked better. It finds no significant gain, and writes no rule.
+#[test]
+fn samples_of_two_modes_without_a_difference_end_with_no_significant_gain() {
+    const SEED: u64 = 11;
+    const ROUNDS_MAX: u64 = 900;
+    let folder = Folder::new("bimodal");
+    let [samples, policy, json] = ["samples.jsonl", "policy.toml", "report.json"].map(|name| folder.path(name));
+    let job =
+        ["tune", "--nccl-samples", &samples, "--nccl-version", "2.29.7", "--table", "-o", &policy, "--json", &json];
+    let (mut random, mut recorded, mut rules) = (Random::new(SEED, 1), String::new(), String::new());
+    let (mut version, mut rounds) = (0, 0);
+    let last = loop {
+        rounds += 1;
+        recorded += &bimodal(rounds, version, &rules, &mut random);
+        fs::write(&samples, &recorded).expect("the samples");
+        let outcome = run(paceline(&job), LIMIT).expect_code(0);
+        let report: Value = serde_json::from_str(&folder.read("report.json")).expect("JSON");
+        let counts = ["recorded_rounds", "dishonoured_calls", "standing_contexts"].map(|name| report[name].as_u64());
+        assert_eq!(counts, [Some(rounds), Some(0), Some(0)], "{report:#}");
+        if outcome.stdout.contains("default (no significant gain)") {
+            break outcome;
+        }
+        assert!(rounds < ROUNDS_MAX, "no trial has ended: {outcome:#?}");
+        version = report["policy_version"].as_u64().expect("a number");
+        rules = folder.read("policy.toml");
+    };
+    println!("after {rounds} rounds: {}", last.stdout);
+    let settled = run(paceline(&[&job[..], &["--no-tries"]].concat()), LIMIT).expect_code(0);
+    for words in ["default (no significant gain)", "something better in 0 regimes, something to try in 0"] {
+        assert!(settled.stdout.contains(words), "no `{words}`: {settled:#?}");
+    }
+    let written = folder.read("policy.toml");
+    assert!(written.starts_with("# What paceline tune has found") && !written.contains("[[call]]"), "{written}");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! by a policy that was learned elsewhere. docs/nccl.md says how to load it.
 //!
 //! NCCL asks on every rank on its own, and compares nothing: two ranks that answer differently hang. So a decision is a
-//! function of the policy and of what all ranks know (function, bytes, ranks, hosts), never of a clock, of what this rank has
+//! function of the policy and of what all ranks know (function, bytes, ranks, hosts, whether calls are pipelined, and NCCL's
+//! table of costs for the call, by which NCCL itself chooses without a tuner), never of a clock, of what this rank has
 //! measured, or of how often it was asked; and a policy changes only where all ranks do so together
 //! ([`paceline_nccl_policy_activate`](c_api::paceline_nccl_policy_activate)).
 //!

@@ -243,4 +243,33 @@ mod tests {
         assert!(matches!(read(&twice), Err(PolicyError::Twice { rule: 3, before: 1 })));
         assert!(matches!(read("\0"), Err(PolicyError::Form { .. })));
     }
+
+    /// A file of which the end is missing, or a byte is another one, is refused, or it is a policy, which is written and read as any other.
+    #[test]
+    fn a_damaged_file_is_refused_or_is_a_policy() {
+        let text = write(&policy());
+        let (mut refused, mut taken) = (0, 0);
+        let mut look = |text: &str| match read(text) {
+            Ok(policy) => {
+                assert_eq!(read(&write(&policy)), Ok(policy), "{text}");
+                taken += 1;
+            }
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                refused += 1;
+            }
+        };
+        for place in 0..text.len() {
+            look(&text[..place]);
+            let before = text.as_bytes()[place];
+            for byte in [0, b'\n', b'"', b'#', b'9', before ^ 1] {
+                let mut bytes = text.clone().into_bytes();
+                bytes[place] = byte;
+                // What is no text does not get here.
+                look(&String::from_utf8_lossy(&bytes));
+            }
+        }
+        // What stands in the comment may be anything, and numbers may be others.
+        assert!(refused > 1000 && taken > 200, "{refused} and {taken}");
+    }
 }

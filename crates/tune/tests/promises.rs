@@ -80,7 +80,7 @@ fn what_is_learned_is_near_the_best_and_learning_costs_little() {
                 "{name}, {mix}: {percent:.2} ± {:.2} % over the best after 300 calls, per {of}, of {count}",
                 100.0 * error
             );
-            // 3 % is demanded, 1.1 to 1.9 % were found (docs/tuning.md).
+            // 3 % is demanded; per context, 1.3 to 1.8 % were found (docs/tuning.md).
             assert!(mean - forgiven(error) <= 0.03, "{name}, seeds {seeds:?}, per {of}: {percent:.2} % over the best");
         }
     }

@@ -5,7 +5,7 @@ import sys
 
 import paceline_nccl
 
-RANKS = 3
+RANKS = 8
 SECONDS_MAX = 60
 POLICY = """schema = 1
 version = {version}

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use crate::library::Library;
 use crate::nccl::{Context, Direct, Log, Question, Tuner};
+use crate::plugin::{CUT, RULED};
 use crate::releases::Release;
 
 /// NCCL's own channels: more are wrong.
@@ -28,13 +29,21 @@ impl Random {
         self.next() % end
     }
 
+    /// Every second one is about a call that the policy of these tests has a rule for: it decides about few others.
     fn question(&mut self) -> Question {
-        Question {
-            function: self.below(15) as c_int,
-            bytes: (self.next() >> self.below(64)) as usize,
-            operations: 1 + self.below(3) as c_int,
-            can_register: self.below(2) as c_int,
-        }
+        let (function, bytes) = if self.below(2) == 0 {
+            let (function, from, below) = RULED[self.below(RULED.len() as u64) as usize];
+            let least = 1_u64 << (u64::from(from) + self.below(u64::from(below - from)));
+            (function, (least + self.below(least)) as usize)
+        } else {
+            self.any_call()
+        };
+        Question { function, bytes, operations: 1 + self.below(3) as c_int, can_register: self.below(2) as c_int }
+    }
+
+    /// Function and bytes of one that there may be, or not.
+    fn any_call(&mut self) -> (c_int, usize) {
+        (self.below(15) as c_int, (self.next() >> self.below(64)) as usize)
     }
 }
 
@@ -172,8 +181,13 @@ fn ends(tuner: &Tuner, contexts: &[Context; 2]) -> Result<(), String> {
 
 impl Ranks<'_> {
     fn by_costs(&self, question: &Question, algorithms: usize, random: &mut Random) -> Result<bool, String> {
-        let (ignored, imprecise) = (random.next(), random.below(4) == 0);
-        let (least, spread) = if imprecise { (100.0, 100) } else { (1.0, 1000) };
+        let ignored = random.next();
+        // Of most tables no way is behind another by more than a factor of four.
+        let (imprecise, least, spread) = match random.below(4) {
+            0 => (true, 100.0, 100),
+            1 => (false, 1.0, 1000),
+            _ => (false, 100.0, 300),
+        };
         let mut bit = 0;
         let mut before = Costs::new((algorithms, 3), || {
             bit += 1;
@@ -260,12 +274,16 @@ impl Ranks<'_> {
 
     fn chunk(&self, random: &mut Random) -> Result<bool, String> {
         const GRAINS: [usize; 3] = [16, 1920, 512];
-        let (algorithm, protocol) = (random.below(7) as c_int, random.below(3) as usize);
-        let grain = GRAINS[protocol];
+        let (function, bytes) = random.any_call();
+        let (function, (algorithm, protocol)) = if random.below(2) == 0 {
+            (4, CUT[random.below(CUT.len() as u64) as usize])
+        } else {
+            (function, (random.below(7) as c_int, random.below(3) as c_int))
+        };
+        let grain = GRAINS[protocol as usize];
         // NCCL's own is whole grains.
         let of_nccl = grain * (1 + random.below(600) as usize);
-        let call =
-            (random.below(15) as c_int, (random.next() >> random.below(64)) as usize, algorithm, protocol as c_int);
+        let call = (function, bytes, algorithm, protocol);
         let mut answers = [of_nccl; 2];
         for (answer, context) in answers.iter_mut().zip(self.contexts) {
             match self.tuner.chunk(context, call, answer) {

@@ -12,6 +12,7 @@ mod nccl;
 mod newest;
 mod offered;
 mod plugin;
+mod preloaded;
 mod processes;
 mod profile;
 mod program;

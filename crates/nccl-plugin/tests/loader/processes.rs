@@ -7,6 +7,7 @@ use std::process::Command;
 use crate::library::{Opened, is_loaded, plugin_name};
 use crate::nccl::{Question, Tuner};
 use crate::plugin::{POLICY, clear, install, number, prepare, release};
+use crate::preloaded::allocates_nothing_inside;
 use crate::profile::wanted_at_first;
 
 /// Says which of the children below the process is.
@@ -46,12 +47,13 @@ fn as_a_child() {
         Ok("changing") => changes_the_file(),
         Ok("early") => speaks_before_nccl(),
         Ok("recording") => records(),
+        Ok("allocating") => allocates_nothing_inside(),
         _ => {}
     }
 }
 
 /// A child whose environment says nothing.
-fn child(of: &str) -> Command {
+pub fn child(of: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "processes::as_a_child", "--nocapture"]).env(CHILD, of);
     command.env_remove("PACELINE_TUNE").env_remove("PACELINE_TUNE_FILE").env_remove("PACELINE_TUNE_PROFILE");
@@ -65,7 +67,7 @@ fn run(name: &str, of: &str, file: Option<&Path>, switch: Option<&str>) -> Strin
 }
 
 /// What a child has said.
-fn ended_well(name: &str, mut command: Command) -> String {
+pub fn ended_well(name: &str, mut command: Command) -> String {
     let output = command.output().expect("a child");
     let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{name}: {out}{error}");

@@ -355,9 +355,9 @@ mod tests {
     /// With so many channels, a call takes a third of the default's time; all else takes more than that.
     fn play(tuned: &TunedCalls<'_>, choice: Choice, fast: Option<u8>) -> Result<(), CommError> {
         let takes_us = match choice {
-            Choice::Default => 900,
-            Choice::Play(action) if Some(action.channels) == fast => 300,
-            Choice::Play(_) => 1200,
+            Choice::Default => 2700,
+            Choice::Play(action) if Some(action.channels) == fast => 900,
+            Choice::Play(_) => 3600,
         };
         std::thread::sleep(Duration::from_micros(takes_us));
         tuned.all_reduce_as(Choice::Default, &mut [1.0f32; 64], Reduction::Sum, &CallOptions::default())

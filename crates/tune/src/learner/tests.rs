@@ -1,9 +1,9 @@
 //! Every learner on the same grid of arms.
 
 use super::*;
-use crate::action::Choice;
 use crate::action::tests::situation;
-use crate::state::State;
+use crate::action::{Action, Arm, Choice, WireProtocol};
+use crate::state::{Congestion, State};
 
 /// The truth: the second algorithm is better by a third than the model says, and has a valley at 4 channels and 2^16.
 fn truth(situation: &Situation, arm: usize) -> f64 {
@@ -55,6 +55,89 @@ fn every_learner_is_known_and_plays_only_what_is_admitted() {
         }
     }
     assert!(by_name("oracle").is_none());
+}
+
+/// Times have one valley in each number, so nothing else of a family needs to be tried: whatever is admitted, and whatever is known.
+#[test]
+fn only_the_best_of_a_family_and_its_neighbours_are_tried() {
+    let (situation, mut learner, mut random) = (situation(), Thompson::default(), Random::new(6, 1));
+    let (all, some) = (vec![true; situation.arms.len()], switches(&situation, &[0, 2, 4, 8, 9, 13, 17]));
+    let mut left_out = 0;
+    for call in 0..200 {
+        let admitted = if call % 4 == 3 { &some } else { &all };
+        let believed = learner.beliefs(&situation, admitted);
+        let is_near = |arm: usize| {
+            let family = on(admitted).into_iter().filter(|&it| situation.family_of[it] == situation.family_of[arm]);
+            let leader = least(family, |it| believed[it].mean).expect("the arm itself at least");
+            arm == leader || situation.arms[arm].action.is_beside(&situation.arms[leader].action)
+        };
+        let (near, far): (Vec<usize>, Vec<usize>) = on(admitted).into_iter().partition(|&arm| is_near(arm));
+        assert_eq!(learner.worth_a_look(&situation, &on(admitted), &believed), near, "call {call}");
+        let arm = learner.choose(&situation, admitted, &mut random);
+        assert!(near.contains(&arm), "call {call}: arm {arm}, which is none of {near:?}");
+        left_out += far.len();
+        learner.observe(&situation, arm, truth(&situation, arm) * (0.03 * random.normal()).exp());
+    }
+    // Of 18 arms in two families, ten at most are near.
+    assert!(left_out >= 150 * 8, "{left_out}");
+}
+
+/// What begins at once is believed to be better than its model where messages are small, and worse where they are large, until it is
+/// measured.
+#[test]
+fn protocols_lean_with_the_size_until_they_are_measured() {
+    let of = |bytes: u64| {
+        let arm = |&protocol: &WireProtocol| {
+            let family = Family { algorithm: 0, protocol };
+            Arm { action: Action { family, channels: 1, threads: 1, chunk_log2: 18 }, modelled_s: 1e-3 }
+        };
+        let arms = WireProtocol::ALL.iter().map(arm).collect();
+        Situation::new(State { bytes, ..situation().state }, arms, 2).expect("arms")
+    };
+    // The logarithm of what the first one takes, over the last one.
+    let margin = |learner: &Thompson, it: &Situation| learner.belief(it, 0).mean - learner.belief(it, 2).mean;
+    let mut learner = Thompson::default();
+    for bytes in [1 << 14, (1 << 16) - 1] {
+        assert!(margin(&learner, &of(bytes)) < -0.05, "{bytes}: {}", margin(&learner, &of(bytes)));
+    }
+    for bytes in [(1 << 20) + 1, 1 << 22] {
+        assert!(margin(&learner, &of(bytes)) > 0.05, "{bytes}: {}", margin(&learner, &of(bytes)));
+    }
+    for bytes in [1 << 16, 1 << 18, 1 << 20] {
+        assert_eq!(margin(&learner, &of(bytes)), 0.0, "{bytes}");
+    }
+    let small = of(1 << 14);
+    for _ in 0..20 {
+        [(2, 0.9e-3), (0, 1e-3)].iter().for_each(|&(arm, seconds)| learner.observe(&small, arm, seconds));
+    }
+    assert!(margin(&learner, &small) > 0.08, "data says otherwise: {}", margin(&learner, &small));
+}
+
+/// What takes longer while others are in the way is believed to do so then, and less without them: at a size that was never measured, too.
+#[test]
+fn what_congestion_does_to_a_family_is_believed_under_congestion() {
+    let here = situation();
+    let at = |size: u32, congestion: Congestion| {
+        let state = State { bytes: 1 << size, congestion, ..here.state };
+        Situation::new(state, here.arms.clone(), here.default).expect("arms")
+    };
+    let [free, congested] = [Congestion::None, Congestion::Heavy].map(|congestion| at(25, congestion));
+    // Of each family, an arm with the same knobs.
+    let [spared, slowed] = [0, 9];
+    let rise = |learner: &Thompson, arm: usize| learner.belief(&congested, arm).mean - learner.belief(&free, arm).mean;
+    let mut learner = Thompson::default();
+    assert_eq!([spared, slowed].map(|arm| rise(&learner, arm)), [0.0; 2], "nobody knows of it");
+    for size in (0..6).flat_map(|_| 10..24) {
+        for congestion in [Congestion::None, Congestion::Heavy] {
+            let it = at(size, congestion);
+            for arm in [spared, slowed] {
+                let slower = if arm == slowed && congestion == Congestion::Heavy { 1.5 } else { 1.0 };
+                learner.observe(&it, arm, slower * it.arms[arm].modelled_s);
+            }
+        }
+    }
+    assert!(rise(&learner, slowed) > 0.04, "{}", rise(&learner, slowed));
+    assert!(rise(&learner, spared).abs() < 0.01, "{}", rise(&learner, spared));
 }
 
 /// What was learned about the second algorithm at one size is believed at another, where nothing was measured.
