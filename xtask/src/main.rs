@@ -32,6 +32,8 @@ enum Xtask {
     LabStudy(lab_study::Options),
     /// Show that the schedules do what their formulas say, and what PyTorch's DDP does in the same place
     Study(study::Options),
+    /// Say what kept pages of `study --part prediction` say together, over all their groups
+    JoinPredictions(study::joined::Options),
 }
 
 fn main() -> ExitCode {
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Xtask::Lab(arguments) => lab_command::run(arguments),
         Xtask::LabStudy(options) => done(lab_study::run(&options)),
         Xtask::Study(options) => done(study::run(&options)),
+        Xtask::JoinPredictions(options) => done(study::joined::run(&options)),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error}");

@@ -11,6 +11,8 @@
 //! | `tuning` | how far is the tuner of single calls from the best, and what does it cost? | this host, lab, simulated |
 //! | `nccl` | does NCCL's plug-in keep to its rules, and is its cost model NCCL's? | this host, without NCCL |
 //!
+//! What kept pages of predictions say together, `cargo xtask join-predictions` tells.
+//!
 //! In the lab, computation is slept through and communication is real, over NICs that the kernel shapes
 //! (docs/benchmarking.md).
 
@@ -50,6 +52,7 @@ use xtask::lab::{Lab, LabOptions, Rate, Shaper};
 use crate::compare::ours::Ours;
 use crate::compare::{Error, command, root};
 pub use paceline_cli::CORE_BYTES_PER_S;
+pub use prediction::joined;
 use report::Circumstances;
 use tensors::Model;
 use workload::{Computation, Workload};

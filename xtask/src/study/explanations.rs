@@ -1,10 +1,10 @@
 //! Why a cell of the study may come out differently here: what its parameter servers took besides the bytes of the links that
 //! are emulated, and what its all-reduces did not take.
 //!
-//! On the study's 10GbE pushing and pulling at once took 1.64 times as long as one of them; everywhere gradients crossed from
+//! On the study's 10GbE pushing and pulling at once took 1.66 times as long as one of them; everywhere gradients crossed from
 //! the devices' memory to the hosts' and back, partition by partition. Emulated links carry both directions at once, and
 //! nothing is copied. The constants are those of `data/clusters/study-*.toml`, which were fitted to these very throughputs
-//! (docs/prediction.md), so what they add is not that the study's times follow, but that five constants for each network that mean
+//! (docs/prediction.md), so what they add is not that the study's times follow, but that a few constants for each network that mean
 //! something explain all of its cells, and that without them the model gives ours.
 //!
 //! What starting an all-reduce took in the study was found from its throughputs, so the latency of its messages is in it already.
@@ -13,7 +13,7 @@
 
 use paceline_plan::{Cluster, Constant, NetworkModel, Profile};
 use paceline_predict::study::{Case, Study};
-use paceline_predict::{Job, estimate};
+use paceline_predict::{Job, estimate, estimate_plan};
 use paceline_strategy::{Registry, Strategy};
 
 use super::calibration::{GAP_MAX, StudyCell};
@@ -35,8 +35,11 @@ pub fn explanation(study: &StudyCell, ours: &Cell) -> Option<String> {
 /// What the study's servers took.
 fn servers(study: &StudyCell, ours: &Cell) -> Option<String> {
     let (there, _) = clusters(study)?;
-    let Case { profile, strategy, .. } = case(study)?;
-    let (there_s, here_s) = (iteration_s(study, &there, &profile, &strategy)?, predicted_s(study, ours)?);
+    let case = case(study)?;
+    let plan = case.plan(there.hosts_of(study.workers)).ok()??;
+    let Case { profile, strategy, .. } = &case;
+    let job = Job { cluster: &there, profile, strategy, workers: study.workers, local_batch: None };
+    let (there_s, here_s) = (estimate_plan(&job, &plan).ok()?.iteration_s, predicted_s(study, ours)?);
     follows(study, ours.iteration_s?, there_s, here_s).then(|| {
         format!(
             "the study's servers (pushing and pulling at once take {:.2} times as long as one; copies; partitions): by the \
@@ -126,7 +129,7 @@ mod tests {
             ..cell("resnet50", "10GbE", 8, "study-bsp-ps", 512.0 / seconds)
         };
         let explained = explanation(&study, &ours(0.345)).expect("it is explained");
-        assert!(explained.contains("take 1.64 times"), "{explained}");
+        assert!(explained.contains("take 1.66 times"), "{explained}");
         assert_eq!(explanation(&study, &ours(0.450)), None, "ours is slower than that");
         let of = |samples_per_s: f64| StudyCell { samples_per_s, ..study.clone() };
         assert_eq!(

@@ -2,8 +2,10 @@
 //! networks, which share a model with the simulator, in the lab, whose links the kernel shapes, and of models that are trained on this
 //! host, apart from each other.
 
+mod averages;
 mod drawn;
 mod emulated;
+pub mod joined;
 mod judge;
 mod lab;
 mod real;

@@ -19,7 +19,7 @@ const SCHEMA: u32 = 1;
 #[derive(Serialize)]
 pub struct Circumstances {
     schema: u32,
-    /// `lossless`, `overlap`, `efficiency`, `ddp`, `crossovers`, `prediction`, `tuning`, `nccl`.
+    /// `lossless`, `overlap`, `efficiency`, `ddp`, `crossovers`, `prediction`, `prediction-joined`, `tuning`, `nccl`.
     part: String,
     /// UTC.
     date: String,
@@ -29,7 +29,7 @@ pub struct Circumstances {
     machine: Value,
     /// Who else took part.
     versions: Vec<String>,
-    /// Before and after.
+    /// Before and after. None where nothing was measured.
     loads: Vec<Load>,
     /// How long it took.
     seconds: f64,
@@ -107,6 +107,11 @@ impl Target {
 impl Circumstances {
     /// Before anything is measured. Says so if somebody else needs the machine.
     pub fn begin(part: &str, machine: Value) -> Circumstances {
+        Circumstances { loads: vec![Load::before("before")], ..Circumstances::of_pages(part, machine) }
+    }
+
+    /// Where nothing is measured: pages that are kept say under which loads it was.
+    pub fn of_pages(part: &str, machine: Value) -> Circumstances {
         Circumstances {
             schema: SCHEMA,
             part: part.to_owned(),
@@ -115,7 +120,7 @@ impl Circumstances {
             commit: Commit::here(),
             machine,
             versions: Vec::new(),
-            loads: vec![Load::before("before")],
+            loads: Vec::new(),
             seconds: 0.0,
             begun: Instant::now(),
         }
@@ -136,7 +141,9 @@ impl Circumstances {
     /// # Errors
     /// They cannot be written.
     pub fn write(mut self, folder: &Path, findings: &Findings) -> Result<(), Error> {
-        self.loads.push(Load::now("after"));
+        if !self.loads.is_empty() {
+            self.loads.push(Load::now("after"));
+        }
         self.seconds = self.begun.elapsed().as_secs_f64();
         let json = serde_json::json!({
             "circumstances": self, "targets": findings.targets, "measured": findings.measured,

@@ -2,16 +2,17 @@
 
 use paceline_cli::Estimate;
 use paceline_train::Decision;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::super::cells::Cell;
-use super::super::report::{NOT_MEASURED, Target};
+use super::super::report::Target;
+use super::AUTO;
+use super::averages::on_average;
 use super::regret::Regret;
-use super::{AUTO, METHODS};
 use crate::compare::statistics::median;
 
 /// Where a cell was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// The study's models on emulated networks.
@@ -29,7 +30,7 @@ pub enum Place {
 }
 
 /// A cell: what was predicted, and what came out.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// Where.
     pub place: Place,
@@ -47,7 +48,9 @@ pub struct Outcome {
     pub interval: Option<[f64; 2]>,
     /// What was measured, with how it scatters over the runs.
     pub throughput: Option<Estimate>,
-    /// The same by rounds, in each of which all of its group are measured; None: that one did not count.
+    /// The same by rounds, in each of which all of its group are measured; None: that one did not count. (None stand in pages of 23
+    /// November 2026.)
+    #[serde(default)]
     pub rounds: Vec<Option<f64>>,
     /// How far two measurements of the same thing lay apart in its group, as a share, if there were two.
     pub noise: Option<f64>,
@@ -56,14 +59,14 @@ pub struct Outcome {
     /// The strategy that ran, where that was chosen.
     pub chosen: Option<String>,
     /// What `auto` decided in one of its runs, one after the other, and what became of that.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<Decision>,
     /// If processors were slower than the links that they carry.
     pub limited: Option<String>,
 }
 
 /// What is demanded of the median error.
-const ERROR_MAX: f64 = 0.05;
+pub const ERROR_MAX: f64 = 0.05;
 
 impl Place {
     /// As tables have them.
@@ -122,7 +125,7 @@ impl Outcome {
 
     /// Does it say which method is how fast? Not where processors were slower than the links that they emulate. In the lab, and of
     /// trained models, that is what was to be measured.
-    fn decides(&self) -> bool {
+    pub fn decides(&self) -> bool {
         self.limited.is_none() || !self.place.is_emulated()
     }
 
@@ -150,10 +153,12 @@ impl Outcome {
 pub struct Group<'a> {
     /// How it is called.
     pub name: &'a str,
-    place: Place,
+    /// Where.
+    pub place: Place,
     /// How many.
     pub workers: usize,
-    cells: Vec<&'a Outcome>,
+    /// One of each method.
+    pub cells: Vec<&'a Outcome>,
 }
 
 /// The groups in the order in which they were measured.
@@ -216,7 +221,7 @@ impl<'a> Group<'a> {
     }
 
     /// What chose while it ran.
-    fn auto(&self) -> Option<&'a Outcome> {
+    pub fn auto(&self) -> Option<&'a Outcome> {
         self.method(AUTO)
     }
 
@@ -235,11 +240,13 @@ impl<'a> Group<'a> {
         self.cells.iter().find_map(|outcome| outcome.ran())
     }
 
-    fn method(&self, method: &str) -> Option<&'a Outcome> {
+    /// What a method did, unless that decides nothing.
+    pub fn method(&self, method: &str) -> Option<&'a Outcome> {
         self.deciding().find(|outcome| outcome.method == method)
     }
 
-    fn regret(&self, chosen: &Outcome) -> Option<Regret> {
+    /// Beside the fastest.
+    pub fn regret(&self, chosen: &Outcome) -> Option<Regret> {
         Regret::of(chosen, self.fastest()?)
     }
 }
@@ -269,54 +276,6 @@ pub fn targets(outcomes: &[Outcome]) -> Vec<Target> {
     targets.push(on_average(&groups, "choice", Group::choice));
     targets.push(on_average(&groups, AUTO, Group::auto));
     targets
-}
-
-/// The regret of what chose, and of each method that stays the same; and what is open of the first beside each of these, 0 if
-/// nothing is known of that.
-struct Chosen {
-    regret: f64,
-    fixed: Vec<(f64, f64)>,
-}
-
-impl Chosen {
-    /// None of a group that lacks a method.
-    fn of(group: &Group<'_>, chosen: &Outcome) -> Option<Chosen> {
-        let beside = |method: &&str| -> Option<(f64, f64)> {
-            let fixed = group.method(method)?;
-            Some((group.regret(fixed)?.value, Regret::of(chosen, fixed)?.open.unwrap_or(0.0)))
-        };
-        let fixed = METHODS.iter().map(beside).collect::<Option<_>>()?;
-        Some(Chosen { regret: group.regret(chosen)?.value, fixed })
-    }
-}
-
-/// Is the mean regret of what chooses below that of every method that stays the same? Over the groups that have all of them. What
-/// is open of the groups, which were measured apart, adds up as independent errors of a mean do.
-fn on_average<'a>(groups: &[Group<'a>], chooser: &str, of: fn(&Group<'a>) -> Option<&'a Outcome>) -> Target {
-    let rows: Vec<Chosen> = groups.iter().filter_map(|group| Chosen::of(group, of(group)?)).collect();
-    let (case, demanded) = (format!("{chooser}, mean over groups"), "less regret than any fixed method".to_owned());
-    let count = rows.len() as f64;
-    let mean = |method: usize| rows.iter().map(|row| row.fixed[method].0).sum::<f64>() / count;
-    let fixed = (0..METHODS.len()).map(|method| (method, mean(method)));
-    let least = fixed.reduce(|best, other| if other.1 < best.1 { other } else { best });
-    let Some((method, regret)) = least.filter(|_| !rows.is_empty()) else {
-        return Target { case, demanded, found: NOT_MEASURED.to_owned(), met: None };
-    };
-    let chosen = rows.iter().map(|row| row.regret).sum::<f64>() / count;
-    let open = rows.iter().map(|row| row.fixed[method].1.powi(2)).sum::<f64>().sqrt() / count;
-    let apart = if open > 0.0 { format!(", apart ± {:.2} %", 100.0 * open) } else { String::new() };
-    Target {
-        case,
-        demanded,
-        found: format!(
-            "{:.2} %, and the best fixed one, {}, {:.2} %{apart} ({} groups)",
-            100.0 * chosen,
-            METHODS[method],
-            100.0 * regret,
-            rows.len()
-        ),
-        met: Some(chosen < regret).filter(|_| (chosen - regret).abs() >= open),
-    }
 }
 
 /// The sizes of the errors of some outcomes.
@@ -370,6 +329,7 @@ pub mod samples {
 
 #[cfg(test)]
 mod tests {
+    use super::super::METHODS;
     use super::super::tables::{cell_table, error_table, group_table, method_table};
     use super::samples::outcome;
     use super::*;

@@ -6,7 +6,7 @@ use super::super::report::{Target, percent};
 use super::judge::Outcome;
 
 /// What is demanded.
-const REGRET_MAX: f64 = 0.02;
+pub const REGRET_MAX: f64 = 0.02;
 
 /// By how much something is slower than the fastest method of its group; below 0 if it is faster.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,13 +46,18 @@ impl Regret {
         (runs >= VALUES_MIN).then(|| Regret { value: 1.0 - ratio, open: half_width_95.map(|half| ratio * half) })
     }
 
+    /// Is it small enough? None if that lies within what is open.
+    pub fn is_small(self) -> Option<bool> {
+        let hidden = self.open.is_some_and(|open| (self.value - REGRET_MAX).abs() < open);
+        Some(self.value <= REGRET_MAX).filter(|_| !hidden)
+    }
+
     /// Is it small enough? Nothing is said if that lies within what is open.
     pub fn target(regret: Option<Regret>, case: String) -> Target {
         let target = Target::at_most(case, "regret", REGRET_MAX, regret.map(|regret| regret.value));
-        let Some(Regret { value, open: Some(open) }) = regret else { return target };
-        let hidden = (value - REGRET_MAX).abs() < open;
-        let found = if open > 0.0 { format!("{} ± {open:.3}", target.found) } else { target.found };
-        Target { found, met: target.met.filter(|_| !hidden), ..target }
+        let Some(regret) = regret else { return target };
+        let open = regret.open.filter(|open| *open > 0.0).map(|open| format!(" ± {open:.3}"));
+        Target { found: target.found + &open.unwrap_or_default(), met: regret.is_small(), ..target }
     }
 
     pub fn in_words(self) -> String {

@@ -1,6 +1,7 @@
 //! What was found, as tables: errors, choices, and every cell.
 
 use paceline_train::Decision;
+use serde::Serialize;
 
 use super::super::report::{NOT_MEASURED, Table, percent};
 use super::judge::{Group, Outcome, Place, errors, groups};
@@ -56,30 +57,51 @@ pub fn method_table(outcomes: &[Outcome]) -> Table {
     table
 }
 
-/// How many of these cells have an error, how the errors are distributed, and how many of the cells lie in their interval. None if none
-/// has an error.
+/// None if no cell has an error.
 fn error_row(name: &str, outcomes: &[Outcome], wanted: impl Fn(&Outcome) -> bool) -> Option<Vec<String>> {
-    let mut errors = errors(outcomes, &wanted);
-    errors.sort_by(f64::total_cmp);
-    let largest = errors.last().copied()?;
-    let ninetieth = errors.get((errors.len() * 9).div_ceil(10).saturating_sub(1)).copied();
-    Some(vec![
-        name.to_owned(),
-        errors.len().to_string(),
-        percent(Some(median(&errors))),
-        percent(ninetieth),
-        percent(Some(largest)),
-        in_interval(outcomes.iter().filter(|outcome| wanted(outcome))),
-    ])
+    let Errors { cells, median, ninetieth, largest, in_interval } = Errors::of(outcomes, wanted)?;
+    let [median, ninetieth, largest] = [median, ninetieth, largest].map(|error| percent(Some(error)));
+    Some(vec![name.to_owned(), cells.to_string(), median, ninetieth, largest, share(in_interval)])
+}
+
+/// How the errors of some cells are distributed.
+#[derive(Serialize)]
+pub struct Errors {
+    /// How many have one.
+    cells: usize,
+    /// Without signs, as shares.
+    pub median: f64,
+    ninetieth: f64,
+    largest: f64,
+    in_interval: (usize, usize),
+}
+
+impl Errors {
+    /// None if no cell has one.
+    pub fn of(outcomes: &[Outcome], wanted: impl Fn(&Outcome) -> bool) -> Option<Errors> {
+        let mut errors = errors(outcomes, &wanted);
+        errors.sort_by(f64::total_cmp);
+        Some(Errors {
+            cells: errors.len(),
+            median: median(&errors),
+            ninetieth: *errors.get((errors.len() * 9).div_ceil(10).saturating_sub(1))?,
+            largest: *errors.last()?,
+            in_interval: in_interval(outcomes.iter().filter(|outcome| wanted(outcome))),
+        })
+    }
+}
+
+/// How many cells lie in their interval, and of how many that is known.
+pub fn in_interval<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> (usize, usize) {
+    let known: Vec<bool> = outcomes.filter_map(Outcome::within).collect();
+    (known.iter().filter(|within| **within).count(), known.len())
 }
 
 /// `7 of 9, 77.8 %`.
-fn in_interval<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> String {
-    let known: Vec<bool> = outcomes.filter_map(Outcome::within).collect();
-    let within = known.iter().filter(|within| **within).count();
-    match known.len() {
+pub fn share((within, known): (usize, usize)) -> String {
+    match known {
         0 => "–".to_owned(),
-        count => format!("{within} of {count}, {}", percent(Some(within as f64 / count as f64))),
+        known => format!("{within} of {known}, {}", percent(Some(within as f64 / known as f64))),
     }
 }
 
@@ -167,7 +189,7 @@ mod tests {
             [within([100.0, 110.0]), within([90.0, 100.0]), within([100.1, 110.0])],
             [true, true, false].map(Some)
         );
-        assert_eq!(in_interval(outcomes[2..4].iter()), "–");
+        assert_eq!(share(in_interval(outcomes[2..4].iter())), "–");
         assert_eq!(cell_table(&outcomes).rows[0][2..5], ["104.0", "98.8 to 109.2", "100.0"]);
         // Of several places there is a sum.
         assert_eq!(error_table(&outcomes).rows.len(), 1);
