@@ -165,7 +165,7 @@ impl TileSeconds {
     }
 
     /// One in which some rank has a tile in work from its start to its end.
-    pub(crate) const fn with_gaps(first: f64, next: f64, gaps: f64) -> Self {
+    pub const fn with_gaps(first: f64, next: f64, gaps: f64) -> Self {
         TileSeconds { first, next, gaps, held: first }
     }
 
