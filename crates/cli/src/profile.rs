@@ -33,7 +33,7 @@ pub struct ProfileArguments {
     /// sum up (mine.json), or to scale to a GPU: resnet50@v100, or from samples per second that somebody has published
     /// resnet50@h100=1500 or mine.json@h100=1500:10%, or with what the GPU's memory has mine.json@h100=1500,memory=80GiB
     /// (docs/models.md); with --from-trace what to call the model; with --samples-per-s that and on which GPU, as in mine@v100
-    #[arg(long, value_name = "NAME", required_unless_present_any = ["from_trace", "samples_per_s"])]
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["from_trace", "samples_per_s", "tensors"])]
     model: Option<String>,
 
     /// Samples per iteration [default: as many as bench takes; of a trace, what its first operation has]

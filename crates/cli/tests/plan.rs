@@ -85,15 +85,11 @@ fn what_else_one_could_do_is_told() {
     let rows = found["candidates"].as_array().expect("candidates");
     let all_to_all = rows.iter().find(|row| has(row, "arch=a2a")).expect("it is compared");
     let saved = 1.0 - seconds(&found["best"]) / seconds(all_to_all);
-    let is_other = has(&found["best"], "arch=ps") && saved <= 0.03;
-    assert_eq!(found["auto"].is_object(), is_other, "{found:#}");
-    let told = said.lines().find(|line| line.starts_with("- While it trains, auto would take "));
-    assert_eq!(told.is_some(), is_other, "{said}");
-    if let Some(told) = told {
-        let strategy = all_to_all["strategy"].as_str().expect("a strategy");
-        assert!(told.contains(strategy) && told.contains("servers must be predicted to save 3 %"), "{told}");
-        assert_eq!(found["auto"]["strategy"], strategy);
-    }
+    assert!(has(&found["best"], "arch=ps") && saved <= 0.03, "another cluster is needed for this test: {found:#}");
+    let told = said.lines().find(|line| line.starts_with("- While it trains, auto would take ")).expect("it is told");
+    let strategy = all_to_all["strategy"].as_str().expect("a strategy");
+    assert!(told.contains(strategy) && told.contains("servers must be predicted to save 3 %"), "{told}");
+    assert_eq!(found["auto"]["strategy"], strategy);
     let rate = found["ddp"]["predicted_samples_per_s"].as_f64().expect("a rate");
     assert!(said.contains(&format!(" what comes closest with PyTorch's DDP ({rate:.1} samples/s)\n")), "{said}");
     assert!(said.contains(", the largest that fits in memory (128 does not), it would "), "{said}");

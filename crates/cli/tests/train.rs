@@ -344,8 +344,8 @@ fn the_switch_leaves_everything_as_it_was() {
     fs::remove_dir_all(directory).expect("our own directory");
 }
 
-/// The plan is chosen from what was measured, and calls are tuned meanwhile and under that plan: how gradients travel changes twice, and
-/// the parameters do not. Two workers, as above.
+/// The plan is chosen from what was measured, and calls are tuned meanwhile and under that plan: however gradients
+/// travel, the parameters have the same bits. Two workers, as above.
 #[test]
 fn calls_are_tuned_while_the_plan_is_chosen() {
     let directory = scratch_directory("auto-tuned");

@@ -16,7 +16,7 @@ use support::{backend, on_ranks, options, sample};
 /// chosen by default has more rounds than need be. Fewer take less time, call by call and in the iteration.
 #[test]
 fn a_job_whose_links_are_not_as_believed_ends_with_another_choice() {
-    let (profile, network) = (profile(&[1 << 16], 1e-3), "alpha=2ms,beta=0.1ns");
+    let (profile, network) = (profile(&[1 << 16], 1e-4), "alpha=2ms,beta=0.1ns");
     let with = |tune: Option<TuneOptions>| MeasureOptions {
         strategy: "wfbp-a2a".into(),
         length: Length::Iterations(20),

@@ -42,9 +42,10 @@ fn servers(study: &StudyCell, ours: &Cell) -> Option<String> {
     let (there_s, here_s) = (estimate_plan(&job, &plan).ok()?.iteration_s, predicted_s(study, ours)?);
     follows(study, ours.iteration_s?, there_s, here_s).then(|| {
         format!(
-            "the study's servers (pushing and pulling at once take {:.2} times as long as one; copies; partitions): by the \
-             model an iteration takes {:.0} ms with them, and {:.0} ms on the emulated links",
+            "the study's servers (pushing and pulling at once take workers' hosts {:.2} times as long as one{}; copies; partitions, \
+             spread by a hash): by the model an iteration takes {:.0} ms with them, and {:.0} ms on the emulated links",
             1.0 + there.server.duplex_loss.value,
+            if there.server.connection_s_per_byte.is_some() { ", and connections share what a core can do" } else { "" },
             there_s * 1e3,
             here_s * 1e3
         )
@@ -129,7 +130,7 @@ mod tests {
             ..cell("resnet50", "10GbE", 8, "study-bsp-ps", 512.0 / seconds)
         };
         let explained = explanation(&study, &ours(0.345)).expect("it is explained");
-        assert!(explained.contains("take 1.66 times"), "{explained}");
+        assert!(explained.contains("take workers' hosts 1.66 times"), "{explained}");
         assert_eq!(explanation(&study, &ours(0.450)), None, "ours is slower than that");
         let of = |samples_per_s: f64| StudyCell { samples_per_s, ..study.clone() };
         assert_eq!(

@@ -92,7 +92,7 @@ impl Algorithm for Hierarchical {
         let latency =
             f64::from(hosts.ilog2()) * costs.across.latency() + f64::from(ranks.ilog2()) * costs.within.latency();
         let messages = log2_ceil(hosts) as f64 * across + log2_ceil(ranks) as f64 * within;
-        TileSeconds::passed_on(latency + messages, next, &costs.across)
+        TileSeconds::passed_on(latency + messages, next, if hosts > 1 { &costs.across } else { &costs.within })
     }
 }
 

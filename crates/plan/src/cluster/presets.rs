@@ -113,6 +113,7 @@ impl Cluster {
             let of_protocols = cluster.protocols.iter_mut().filter_map(|(_, own)| own.server.as_mut());
             for own in of_protocols.chain([&mut cluster.server]) {
                 (own.duplex_loss, own.connection_s_per_byte) = (server.duplex_loss, None);
+                own.dedicated_share = own.dedicated_share.or(server.dedicated_share);
             }
             let of_protocols = cluster.protocols.iter_mut().filter_map(|(_, own)| own.operation.as_mut());
             for operation in of_protocols.chain([&mut cluster.operation]) {

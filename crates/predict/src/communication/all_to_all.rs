@@ -58,7 +58,7 @@ struct Entry {
 impl Entry {
     /// It takes so long alone, and keeps ports from others for so long: no longer than that, and neither for less than what its
     /// bytes take on the busiest port.
-    fn takes(&mut self, alone_s: f64, busy_s: f64, carried_s: f64) {
+    fn set_seconds(&mut self, alone_s: f64, busy_s: f64, carried_s: f64) {
         self.alone_s = alone_s.max(carried_s);
         self.busy_s = busy_s.clamp(carried_s, self.alone_s);
     }
@@ -165,12 +165,12 @@ impl AllToAll {
                 entry.doubt = None;
                 let lost_s = form.lost_s(bytes);
                 (alone_s, busy_s) = (seconds + lost_s, (busy_s - lost_s) * stretch + lost_s);
-            } else if entry.doubt != Some(Doubt::SharedHosts) {
+            } else {
                 // The formula counts what its ports carry.
                 continue;
             }
             let carried_s = ports.carried_s_per_byte(form).map_or(0.0, |seconds| seconds * entry.bytes);
-            entry.takes(alone_s, busy_s, carried_s);
+            entry.set_seconds(alone_s, busy_s, carried_s);
         }
         self
     }
@@ -250,7 +250,7 @@ impl AllToAll {
             };
             known = Some((entry.form, there));
             let carried_s = entry.bytes * there.carried_s_per_byte;
-            entry.takes(entry.alone_s * there.alone, entry.busy_s * there.busy, carried_s);
+            entry.set_seconds(entry.alone_s * there.alone, entry.busy_s * there.busy, carried_s);
         }
         Ok(())
     }

@@ -103,7 +103,7 @@ impl ClosedForm {
     }
 
     /// For how long a rank has a tile in work, over what the busiest port takes for as many tiles as it has in work.
-    pub fn of_window(&self, tile_bytes: usize) -> f64 {
+    pub fn held_over_window(&self, tile_bytes: usize) -> f64 {
         let TileSeconds { next, held, .. } = self.tile(tile_bytes as f64);
         held / (WINDOW as f64 * next)
     }

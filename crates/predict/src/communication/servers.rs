@@ -83,7 +83,7 @@ impl ServerCosts {
             (false, _) => world.workers,
         };
         let (link, own) = if between {
-            interfaces(cluster, &costs.across, [servers.shards.clamp(1, places), workers_hosts])
+            interface_beta(cluster, &costs.across, [servers.shards.clamp(1, places), workers_hosts])
         } else {
             (costs.within, 1.0)
         };
@@ -333,7 +333,7 @@ impl ServerCosts {
 
 /// What bytes take that cross an interface in both directions at once, and how many times as long they take where there is a server
 /// only, on so many hosts that serve and with so many that push.
-fn interfaces(cluster: &Cluster, across: &LinkCost, [serving, pushing]: [usize; 2]) -> (LinkCost, f64) {
+fn interface_beta(cluster: &Cluster, across: &LinkCost, [serving, pushing]: [usize; 2]) -> (LinkCost, f64) {
     let constants = &cluster.server;
     let beta = constants.beta_s_per_byte.map_or(across.beta, |beta| beta.value);
     let share = constants.dedicated_share.map_or(1.0, |share| share.value);

@@ -35,7 +35,7 @@ const LONG: Load = Load { bytes: LONG_TILE, tile_bytes: LONG_TILE, window: 1 };
 const WAITING: f64 = 0.01;
 
 /// What a tile takes over what ports take for a window of them, where neither of the two decides alone.
-const BOTH: std::ops::Range<f64> = 0.75..1.33;
+const WINDOW_AND_PORTS: std::ops::Range<f64> = 0.75..1.33;
 
 /// The programs of a world under one switch, or on its topology.
 pub(crate) struct SharedPorts {
@@ -109,7 +109,10 @@ impl SharedPorts {
                 (2..=TILES).contains(&count) && self.waits(form) <= WAITING * formula_s
             }
             _ if !self.is_flat() => is_estimate(form),
-            _ => self.is_irregular(form) || count > WINDOW && BOTH.contains(&form.of_window(tile_bytes)),
+            _ => {
+                self.is_irregular(form)
+                    || count > WINDOW && WINDOW_AND_PORTS.contains(&form.held_over_window(tile_bytes))
+            }
         }
     }
 

@@ -131,7 +131,10 @@ pub(super) fn parameters(observations: &Observations, crowded: &[usize]) -> Vec<
     }
     for &network in crowded {
         if PARAMETERS_MAX.saturating_sub(list.len()) >= crowding().len() {
-            list.extend(crowding().map(|parameter| parameter.of_network(network)));
+            let of_network = crowding().map(|parameter| parameter.of_network(network));
+            // Without a row of servers nothing is said of their connections.
+            let is_seen = |parameter: &Parameter| observations.all.iter().any(|one| parameter.concerns(one));
+            list.extend(of_network.into_iter().filter(is_seen));
         }
     }
     list

@@ -173,9 +173,9 @@ fn beginning_earlier_saves_no_more_than_backward() {
     }
 }
 
-/// The only throughput that is known of hooks in Python.
+/// The only throughput that is known of hooks in Python is where their cost comes from: no prediction, but it must come out.
 #[test]
-fn hooks_in_python_cost_what_they_did() {
+fn the_cost_of_hooks_gives_the_throughput_that_it_was_taken_from() {
     let first = study().rows.into_iter().next().unwrap();
     let hooked = |workers| OF_ALL.predicted(&StudyRow { method: "ByteScheduler-A2A".into(), workers, ..first.clone() });
     assert!(within(hooked(4), 654.0, 0.01), "{}", hooked(4));

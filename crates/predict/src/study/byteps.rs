@@ -20,6 +20,7 @@ pub(super) fn place(plan: &mut Plan, profile: &Profile, partition_bytes: u64) {
     let limit = usize::try_from(partition_bytes / ELEMENT_BYTES).unwrap_or(usize::MAX).max(1);
     let shards = plan.shards.max(1) as u64;
     for bucket in &mut plan.buckets {
+        debug_assert_eq!(bucket.tensors.len(), 1, "no tensors are fused");
         let number: u64 = bucket.tensors.first().map_or(0, |&tensor| numbers[tensor]);
         let piece = |(index, elements): (u64, Range<usize>)| {
             let shard = (hash((number << 16) + index) % shards) as usize;

@@ -271,14 +271,17 @@ impl Ground {
 
     /// How often workers fill the cores of their machine, of several that of the fullest.
     fn filled(&self, workers: usize) -> f64 {
-        let sharing = if self.several_machines { workers.min(self.cluster.workers_per_host) } else { workers };
-        self.busy * sharing as f64
+        self.busy * self.sharing(workers) as f64
+    }
+
+    fn sharing(&self, workers: usize) -> usize {
+        if self.several_machines { workers.min(self.cluster.workers_per_host) } else { workers }
     }
 
     /// Says so, if workers share cores and nobody has measured what that costs.
     fn crowd(&self, workers: usize, cores: usize) -> Option<String> {
         let times = self.filled(workers);
-        let who = workers_on_cores(workers, cores);
+        let who = workers_on_cores(self.sharing(workers), cores);
         (self.together.is_none() && times > 1.0)
             .then(|| format!("{who}: computation is taken to be {times:.1} times as slow"))
     }

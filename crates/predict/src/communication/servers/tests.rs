@@ -128,7 +128,7 @@ fn every_constant_counts() {
     };
     let base = seconds(&|_| {});
     type Change = fn(&mut Cluster);
-    let changes: [(Change, f64); 6] = [
+    let changes: [(Change, f64); 8] = [
         (|cluster| cluster.server.partition_s = Constant::exact(1e-3), 1e-3),
         (|cluster| cluster.server.local_partition_s = Constant::exact(1e-3), 1e-3),
         (|cluster| cluster.server.copy_s_per_byte = Constant::exact(1e-9), 1e-3),
@@ -136,10 +136,31 @@ fn every_constant_counts() {
         (|cluster| cluster.across.alpha_s = Constant::exact(1e-3), 2e-3),
         // Eight hosts push to one server.
         (|cluster| cluster.server.duplex_loss = Constant::exact(0.5), 4e-3),
+        (
+            |cluster| {
+                cluster.server.duplex_loss = Constant::exact(0.5);
+                cluster.server.dedicated_share = Some(Constant::exact(0.5));
+            },
+            2e-3,
+        ),
+        (|cluster| cluster.server.connection_s_per_byte = Some(Constant::exact(8e-9)), 8e-3),
     ];
     for (index, (change, more)) in changes.into_iter().enumerate() {
         assert!((seconds(&change) - base - more).abs() < 1e-9, "{index}: {} {base}", seconds(&change));
     }
+}
+
+/// A worker's host has a connection to each server, and a server's to each host that pushes.
+#[test]
+fn connections_share_the_work() {
+    let mut cluster = cluster(8);
+    cluster.server.connection_s_per_byte = Some(Constant::exact(8e-9));
+    let costs = costs(&cluster, 32, "schedule=wfbp,arch=ps:2:1MiB:dedicated").0;
+    let busy_s = |interface: Interface| costs.interface_busy_s(interface, 1_000_000, 0);
+    let base = 1e6 * BETA;
+    assert!((busy_s(Interface::Workers) - (base + 4e-3)).abs() < 1e-9, "{}", busy_s(Interface::Workers));
+    let server = busy_s(Interface::Server(0));
+    assert!((server - 8.0 * (base + 1e-3)).abs() < 1e-9, "{server}");
 }
 
 /// Hosts with one worker each, no other costs: the bound of the formula, which counts what each interface carries.

@@ -105,11 +105,11 @@ fn verdict_sentence(question: &Question, best: &Candidate, explanation: &Explana
                     "Use it: it is {:.1} % faster than one bucket after backward, all-to-all (bsp-a2a, {plain:.1} \
                      samples/s){plain_mark}{}",
                     100.0 * (samples_per_s / plain - 1.0),
-                    ddp.map_or_else(String::new, |ddp| format!(", and {ddp}"))
+                    ddp.map_or_else(String::new, |(and, ddp)| format!(", {and} {ddp}"))
                 ),
                 None => format!(
                     "Use it: one bucket after backward, all-to-all (bsp-a2a), cannot be predicted here{}",
-                    ddp.map_or_else(String::new, |ddp| format!("; it is {ddp}"))
+                    ddp.map_or_else(String::new, |(_, ddp)| format!("; it is {ddp}"))
                 ),
             }
         }
@@ -136,7 +136,7 @@ fn verdict_sentence(question: &Question, best: &Candidate, explanation: &Explana
 }
 
 /// How much faster it is than what PyTorch does with the right settings.
-fn beside_ddp(best: &Candidate, ddp: &DdpSettings) -> String {
+fn beside_ddp(best: &Candidate, ddp: &DdpSettings) -> (&'static str, String) {
     let rate = ddp.prediction.samples_per_s;
     let gain = best.prediction.samples_per_s / rate - 1.0;
     let compared = match gain {
@@ -145,7 +145,8 @@ fn beside_ddp(best: &Candidate, ddp: &DdpSettings) -> String {
     };
     let hook = if ddp.comm_hook.is_some() { " and its fp16 hook" } else { "" };
     let mark = mark(&best.beyond(ddp.prediction.extrapolated.clone()));
-    format!("{compared} what comes closest with PyTorch's DDP{hook} ({rate:.1} samples/s){mark}")
+    let and = if gain > -INDIFFERENT { "and" } else { "but" };
+    (and, format!("{compared} what comes closest with PyTorch's DDP{hook} ({rate:.1} samples/s){mark}"))
 }
 
 impl fmt::Display for Effect {
