@@ -61,8 +61,9 @@ fn small_cluster(random: &mut Random) -> Cluster {
         cluster.server.combine_s_per_byte = between(random, 1e-11, 1e-9).into();
         cluster.server.copy_s_per_byte = between(random, 1e-11, 1e-10).into();
         cluster.server.duplex_loss = between(random, 0.01, 0.5).into();
-        cluster.server.dedicated_share = Some(between(random, 0.1, 1.0).into());
-        cluster.server.connection_s_per_byte = Some(between(random, 1e-11, 1e-9).into());
+        // Between nothing and all, and between little and as much as the links take.
+        cluster.server.dedicated_share = Some((2.0 * cluster.server.duplex_loss.value).into());
+        cluster.server.connection_s_per_byte = Some(cluster.server.combine_s_per_byte);
     }
     cluster
 }

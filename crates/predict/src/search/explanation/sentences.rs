@@ -135,7 +135,7 @@ fn verdict_sentence(question: &Question, best: &Candidate, explanation: &Explana
     }
 }
 
-/// How much faster it is than what PyTorch does with the right settings.
+/// How much faster it is than what PyTorch does with the right settings, and whether that is one more reason or a reason against it.
 fn beside_ddp(best: &Candidate, ddp: &DdpSettings) -> (&'static str, String) {
     let rate = ddp.prediction.samples_per_s;
     let gain = best.prediction.samples_per_s / rate - 1.0;
