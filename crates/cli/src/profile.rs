@@ -209,13 +209,16 @@ impl ProfileArguments {
         let traced = profile_of_trace(&text, &options);
         let TracedProfile { profile, iterations, iteration_s, half_types } =
             traced.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+        // As tools/profile_torch.py does: a profile has no type, and whoever predicts from this one would count twice the bytes.
         if !half_types.is_empty() {
-            eprintln!(
-                "paceline: {}: gradients are {}, of 2 bytes an element, and predictions count 4, as of f32: halve \
-                 `elements` in the profile to count 2, or record the model in float32",
+            let problem = format!(
+                "{}: gradients are {}, of 2 bytes an element, and predictions count 4, as of float32",
                 path.display(),
                 half_types.join(" and ")
             );
+            let help = "record the model in float32, with torch.autocast where it is to compute in half precision; \
+                        to predict gradients of 2 bytes, halve `elements` of their tensors in the profile of that";
+            return Err(Failure::usage(problem).help(help));
         }
         Ok(Made { iterations: Some(iterations), iteration_s, ..Made::from(profile) })
     }

@@ -14,7 +14,10 @@ use std::time::Instant;
 use clap::Args;
 use paceline_plan::Plan;
 use paceline_predict::search::{Question, SearchError, Space, search};
-use paceline_predict::{Job, Prediction, estimate, estimate_plan, predict_plan, predict_scheduled, protocol_doubt};
+use paceline_predict::{
+    ByMessage, Job, PredictError, Prediction, estimate, estimate_plan, predict_by_message, predict_plan,
+    predict_scheduled, protocol_doubt,
+};
 use paceline_strategy::Strategy;
 use paceline_train::{ExecutedPlans, TrainError, load_profile};
 
@@ -64,9 +67,13 @@ pub struct SimulateArguments {
     #[arg(long = "profile", value_name = "FILE", requires = "study")]
     profiles: Vec<String>,
 
-    /// Play any tasks on any resources instead: a file of tasks that wait for each other (docs/json.md)
+    /// Play any tasks instead, on any resources and over any links: a file of tasks that wait for each other (docs/json.md)
     #[arg(long, value_name = "FILE.json", conflicts_with_all = ["cluster", "model"])]
     graph: Option<PathBuf>,
+
+    /// Play the iteration message by message as well: every worker by itself, all programs under way on the links of the topology
+    #[arg(long, conflicts_with_all = ["study", "graph"])]
+    by_message: bool,
 
     /// Write the iteration to this file, for Perfetto (ui.perfetto.dev) or chrome://tracing
     #[arg(long, value_name = "FILE")]
@@ -113,7 +120,13 @@ pub fn run(arguments: &SimulateArguments, registry: &Registry) -> Result<ExitCod
     prediction.extrapolated.extend(cluster.measurement_doubt().filter(|_| workers > 1));
     let job = Job { strategy: &chosen, ..open };
     let elapsed_us = timed(&job, plan.as_ref());
-    let report = Report::new(&job, &prediction, elapsed_us, searched_us);
+    let played = arguments.by_message.then(|| played(&job, &prediction));
+    let played = played.transpose().map_err(|error| refused(blamed(source, &SearchError::from(error))))?;
+    let report = Report::new(&job, &prediction, elapsed_us, searched_us).with_messages(played.as_ref());
+    // Whoever wants messages wants to see them.
+    if let Some((played, _)) = played {
+        (prediction.iteration_s, prediction.timeline) = (played.iteration_s, played.timeline);
+    }
     if let Some(trace) = trace {
         trace.write(&timeline::trace_events(&job, &prediction).to_string())?;
     }
@@ -141,6 +154,16 @@ fn predicted(job: &Job<'_>, registry: &Registry) -> Result<(Strategy, Prediction
     let answer = search(&Question { cluster, profile, workers, space: &space })?;
     let best = answer.best();
     Ok((best.strategy.clone(), best.prediction.clone()))
+}
+
+/// The iteration message by message, and the microseconds that this takes.
+///
+/// # Errors
+/// It cannot be played.
+fn played(job: &Job<'_>, prediction: &Prediction) -> Result<(ByMessage, f64), PredictError> {
+    let began = Instant::now();
+    let played = predict_by_message(job, &prediction.plan)?;
+    Ok((played, 1e6 * began.elapsed().as_secs_f64()))
 }
 
 /// Microseconds that a prediction takes, from cluster, profile and strategy, or plan, to the time of an iteration: the least of

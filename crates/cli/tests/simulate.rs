@@ -349,25 +349,6 @@ fn a_study_is_predicted_on_clusters_that_were_fitted() {
     fs::remove_file(toml).and_then(|()| fs::remove_file(csv)).expect("our own files");
 }
 
-#[test]
-fn tasks_of_a_file_are_played() {
-    let json = scratch_file("graph.json");
-    let arguments = ["simulate", "--graph", "tests/data/graph.json", "--json", &json.to_string_lossy()];
-    let outcome = run(paceline(&arguments), LIMIT).expect_code(0);
-    assert!(outcome.stdout.contains("backward 1, send 1, send 0"), "{outcome:#?}");
-    assert_eq!(read(&json)["seconds"], 5.5);
-    let bad = scratch_file("bad.json");
-    let file = bad.to_string_lossy();
-    for (text, words) in [
-        (r#"{"tasks": [{"name": "a", "resource": "x"}]}"#, "missing field `seconds`"),
-        (r#"{"tasks": [{"name": "a", "resource": "x", "seconds": 1, "after": ["b"]}]}"#, "waits for `b`"),
-    ] {
-        fs::write(&bad, text).expect("a file");
-        run(paceline(&["simulate", "--graph", &file]), LIMIT).expect_code(2).expect_stderr(&[&file, words]);
-    }
-    fs::remove_file(bad).expect("our own file");
-}
-
 /// Of a cluster and of a profile that a person has written: the file, the field, and the reason.
 #[test]
 fn files_that_make_no_sense_are_refused() {

@@ -74,6 +74,13 @@ fn points_may_be_as_far_off_as_the_constants_intervals_and_a_start_say() {
     assert!(read(&cluster).is_err());
     cluster.operation.start_s = Constant::exact(1e-4);
     assert_eq!(read(&cluster).as_ref(), Ok(&cluster));
+    // An alpha that is nothing, as far as one knows, and may be more: ten times that, and no longer.
+    cluster.operation.start_s = Constant::ZERO;
+    cluster.across.alpha_s = Constant::between(0.0, 0.0, 1e-4);
+    for (message_s, fits) in [(1e-7, true), (1e-4, true), (9e-4, true), (1.1e-3, false)] {
+        cluster.across.points = vec![(64, Constant::exact(message_s))];
+        assert_eq!(read(&cluster).is_ok(), fits, "{message_s}");
+    }
 }
 
 #[test]

@@ -9,7 +9,9 @@ use paceline_schedule::{ELEMENT_BYTES, ScheduleError, Schedulers, Workload};
 use paceline_strategy::Strategy;
 
 use crate::communication::{AllToAll, Communication, ServerCosts, Traffic, World};
-use crate::iteration::{Interference, Length, Outcome, Spread, Training, WorkerClass, simulate};
+use crate::iteration::{
+    Interference, Length, Operations, Outcome, Span, Spread, Training, WorkerClass, simulate, simulate_by_message,
+};
 use crate::topology::TopologyError;
 
 /// What is to be predicted: a model, trained with a strategy by so many workers on a cluster.
@@ -25,6 +27,21 @@ pub struct Job<'a> {
     pub workers: usize,
     /// Samples of a worker in an iteration; None: those of the profile.
     pub local_batch: Option<usize>,
+}
+
+/// An iteration that was played message by message: see [`crate::predict_by_message`].
+#[derive(Clone, Debug)]
+pub struct ByMessage {
+    /// Seconds of an iteration among many.
+    pub iteration_s: f64,
+    /// The standard deviation of those that were drawn; 0 where none were.
+    pub deviation_s: f64,
+    /// Messages of all workers and servers in an iteration.
+    pub messages: usize,
+    /// An iteration among many, of one of the slowest workers. On the network are its operations from their beginning to their end.
+    pub timeline: Vec<Span>,
+    /// What the cluster has that does not count among messages, in words.
+    pub left_out: Vec<String>,
 }
 
 /// Why there is no prediction.
@@ -84,6 +101,9 @@ pub enum PredictError {
     /// A program that would not end.
     #[error(transparent)]
     Program(#[from] Refusal),
+    /// What cannot be played message by message, and why.
+    #[error("cannot be played message by message: {0}")]
+    ByMessage(String),
     /// The strategy does not say who adds up.
     #[error("arch=auto stands for no arch: it is what a search chooses, as `paceline plan` does")]
     Open,
@@ -230,19 +250,20 @@ impl<'a> Subject<'a> {
             _ if alone_s <= 0.0 => (1.0, Spread::Alike),
             _ => (1.0 + cluster.overhead_s(&self.profile.model) / alone_s, spread(cluster)),
         };
-        let class = |workers, slower: f64| Class {
+        let class = |named, workers, slower: f64| Class {
+            named,
             workers,
             slowness: more.max(SLOWNESS_MIN) * slower,
             spread,
             slowest: spread.expected_slowest(workers),
         };
-        let named = cluster.unlike.iter().map(|UnlikeWorkers { ranks, slower }| {
+        let named = cluster.unlike.iter().enumerate().map(|(number, UnlikeWorkers { ranks, slower })| {
             let here = ranks.iter().filter(|&&rank| rank < all).count();
-            class(here, *slower)
+            class(Some(number), here, *slower)
         });
         let named: Vec<Class> = named.filter(|class| class.workers > 0).collect();
         let others = all - named.iter().map(|class| class.workers).sum::<usize>().min(all);
-        let others = (others > 0).then(|| class(others, 1.0));
+        let others = (others > 0).then(|| class(None, others, 1.0));
         let mut classes: Vec<Class> = others.into_iter().chain(named).collect();
         classes.sort_by(|one, other| other.expected_slowness().total_cmp(&one.expected_slowness()));
         classes
@@ -289,6 +310,40 @@ impl<'a> Subject<'a> {
         servers.is_some_and(|servers| !servers.dedicated) && cluster.over(&strategy.protocol.name).server.own_ports
     }
 
+    /// Plays the plan message by message: what is known of an iteration then.
+    ///
+    /// # Errors
+    /// Its programs cannot be played, or would not end.
+    pub fn play_by_message(&self, costs: &Costs, plan: &Plan) -> Result<ByMessage, PredictError> {
+        let Job { cluster, strategy, workers, .. } = self.job;
+        let cluster = cluster.over(&strategy.protocol.name);
+        let programs = costs.communication.programs(plan, &cluster)?;
+        let classes = self.worker_classes(costs);
+        let class_of: Vec<usize> = (0..workers)
+            .map(|rank| {
+                let named = cluster.unlike.iter().position(|unlike| unlike.ranks.contains(&rank));
+                costs.classes.iter().position(|class| class.named == named).unwrap_or(0)
+            })
+            .collect();
+        let nothing = Operations::on_channel(plan, |_| 0.0);
+        let training = Training {
+            servers_update: self.servers_update(),
+            timeline: true,
+            ..Training::new(plan, &classes, &nothing)
+        };
+        let (machine, operations) = (programs.machine(), programs.operations());
+        let messages = programs.messages_of(&machine, &operations, &class_of);
+        let length = costs.drawn.unwrap_or(Length::Steady);
+        let (outcome, messages) = simulate_by_message(&training, &messages, length)?;
+        let iteration_s = outcome.iteration_s + costs.communication.traffic(plan).jitter_s;
+        let Outcome { deviation_s, spans: timeline, .. } = outcome;
+        Ok(ByMessage { iteration_s, deviation_s, messages, timeline, left_out: programs.left_out.clone() })
+    }
+
+    fn worker_classes(&self, costs: &Costs) -> Vec<WorkerClass<'_>> {
+        costs.classes.iter().map(|class| costs.worker_class(class, &self.profile)).collect()
+    }
+
     /// Plays the plan. What it costs, and how an iteration goes.
     pub fn play(&self, costs: &Costs, plan: &Plan, timeline: bool) -> (Traffic, Outcome) {
         let traffic = costs.communication.traffic(plan);
@@ -302,8 +357,7 @@ impl<'a> Subject<'a> {
         };
         let share = busy_s.map_or(traffic.of_bus, |busy_s| if busy_s > 0.0 { traffic.within_s / busy_s } else { 0.0 });
         let computation = costs.interference.computation * share;
-        let classes: Vec<WorkerClass> =
-            costs.classes.iter().map(|class| costs.worker_class(class, &self.profile)).collect();
+        let classes = self.worker_classes(costs);
         let training = Training {
             interference: Interference { computation, ..costs.interference },
             servers_update: self.servers_update(),
@@ -328,6 +382,8 @@ pub(crate) struct Costs {
 /// Workers that compute alike.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Class {
+    /// Which of those that the cluster names; None: all others.
+    named: Option<usize>,
     workers: usize,
     /// Times what the profile says, on average.
     slowness: f64,
@@ -393,7 +449,7 @@ impl Costs {
         self.communication.doubts(plan)
     }
 
-    /// How many of these are about algorithms that do not ask who shares a host.
+    /// How many of these are about formulas that are estimates where workers share hosts.
     pub fn estimates(&self, plan: &Plan) -> usize {
         self.communication.estimates(plan)
     }

@@ -3,7 +3,7 @@
 //! - [`predict`]: a [`Job`], that is a cluster, a model's profile, a strategy and a number of workers, gives a [`Prediction`]:
 //!   the time of an iteration with its interval, throughput, what bounds it, and a timeline.
 //! - [`iteration`]: the simulator of iterations below it, for those who have other operations, classes of workers or
-//!   compression; [`graph`]: tasks on resources in any order.
+//!   compression; [`graph`]: tasks on resources, and transfers over links, in any order.
 //! - [`topology`]: the hosts of a cluster and the links between them: flat, tree, fat-tree, 2-D torus, BCube.
 //! - [`flows`]: what each of many messages under way gets of the links that they share (max-min fair).
 //! - [`programs`]: a collective's program, executed in virtual time on such a network.
@@ -100,8 +100,8 @@ pub mod study;
 pub mod topology;
 
 pub use communication::serving_hosts;
-pub use job::{Job, PredictError};
+pub use job::{ByMessage, Job, PredictError};
 pub use prediction::{
-    Bottleneck, Prediction, estimate, estimate_plan, predict, predict_plan, predict_scheduled, protocol_doubt,
-    published_intensity,
+    Bottleneck, Prediction, estimate, estimate_plan, predict, predict_by_message, predict_plan, predict_scheduled,
+    protocol_doubt, published_intensity,
 };

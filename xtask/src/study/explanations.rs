@@ -13,7 +13,7 @@
 
 use paceline_plan::{Cluster, Constant, NetworkModel, Profile};
 use paceline_predict::study::{Case, Study};
-use paceline_predict::{Job, estimate, estimate_plan};
+use paceline_predict::{Job, estimate};
 use paceline_strategy::{Registry, Strategy};
 
 use super::calibration::{GAP_MAX, StudyCell};
@@ -35,11 +35,7 @@ pub fn explanation(study: &StudyCell, ours: &Cell) -> Option<String> {
 /// What the study's servers took.
 fn servers(study: &StudyCell, ours: &Cell) -> Option<String> {
     let (there, _) = clusters(study)?;
-    let case = case(study)?;
-    let plan = case.plan(there.hosts_of(study.workers)).ok()??;
-    let Case { profile, strategy, .. } = &case;
-    let job = Job { cluster: &there, profile, strategy, workers: study.workers, local_batch: None };
-    let (there_s, here_s) = (estimate_plan(&job, &plan).ok()?.iteration_s, predicted_s(study, ours)?);
+    let (there_s, here_s) = (case(study)?.estimate(&there).ok()?.iteration_s, predicted_s(study, ours)?);
     follows(study, ours.iteration_s?, there_s, here_s).then(|| {
         format!(
             "the study's servers (pushing and pulling at once take workers' hosts {:.2} times as long as one{}; copies; partitions, \

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use paceline_predict::graph::{Played, TaskGraph};
+use paceline_predict::graph::{Played, TaskGraph, Work};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -16,6 +16,7 @@ use crate::json_file::{JsonFile, PlainFile};
 struct Report<'a> {
     seconds: f64,
     resources: Vec<Busy<'a>>,
+    links: Vec<Link<'a>>,
     critical: &'a [String],
     tasks: Vec<Piece<'a>>,
 }
@@ -27,9 +28,21 @@ struct Busy<'a> {
 }
 
 #[derive(Serialize)]
+struct Link<'a> {
+    link: &'a str,
+    bytes: f64,
+    busy_s: f64,
+}
+
+/// A task.
+#[derive(Serialize)]
 struct Piece<'a> {
     name: &'a str,
-    resource: &'a str,
+    /// None: it is a transfer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route: Option<&'a [String]>,
     start_s: f64,
     end_s: f64,
 }
@@ -45,15 +58,18 @@ pub fn run(path: &Path, json: Option<JsonFile>, trace: Option<PlainFile>) -> Res
         .map_err(|error| usage(&error).help("docs/json.md says what a file of tasks looks like"))?;
     let played = graph.play().map_err(|error| usage(&error))?;
     let resources = played.busy_s.iter().map(|(resource, &busy_s)| Busy { resource, busy_s });
-    let tasks = graph.tasks.iter().zip(&played.times_s).map(|(task, &(start_s, end_s))| Piece {
-        name: &task.name,
-        resource: &task.resource,
-        start_s,
-        end_s,
+    let links = played.links.iter().map(|(link, carried)| Link { link, bytes: carried.bytes, busy_s: carried.busy_s });
+    let tasks = graph.tasks.iter().zip(&played.times_s).map(|(task, &(start_s, end_s))| {
+        let (resource, route) = match &task.work {
+            Work::OnResource { resource, .. } => (Some(resource.as_str()), None),
+            Work::Transfer { route, .. } => (None, Some(route.as_slice())),
+        };
+        Piece { name: &task.name, resource, route, start_s, end_s }
     });
     let report = Report {
         seconds: played.seconds,
         resources: resources.collect(),
+        links: links.collect(),
         critical: &played.critical,
         tasks: tasks.collect(),
     };
@@ -69,23 +85,46 @@ pub fn run(path: &Path, json: Option<JsonFile>, trace: Option<PlainFile>) -> Res
 
 fn show(report: &Report<'_>, played: &Played, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{} tasks take {:.6} s", report.tasks.len(), played.seconds)?;
-    for Busy { resource, busy_s } in &report.resources {
-        let share = if played.seconds > 0.0 { 100.0 * busy_s / played.seconds } else { 0.0 };
-        writeln!(out, "  {resource:<20} busy {busy_s:.6} s, {share:.0} %")?;
+    let share = |busy_s: f64| if played.seconds > 0.0 { 100.0 * busy_s / played.seconds } else { 0.0 };
+    for &Busy { resource, busy_s } in &report.resources {
+        writeln!(out, "  {resource:<20} busy {busy_s:.6} s, {:.0} %", share(busy_s))?;
+    }
+    for &Link { link, bytes, busy_s } in &report.links {
+        writeln!(out, "  {link:<20} busy {busy_s:.6} s, {:.0} %, with {bytes} bytes", share(busy_s))?;
     }
     writeln!(out, "each of these waited for the one before: {}", report.critical.join(", "))
 }
 
-/// A thread for each resource.
 fn trace_events(report: &Report<'_>) -> Value {
-    let thread = |resource: &str| report.resources.iter().position(|busy| busy.resource == resource).unwrap_or(0);
-    let names = report.resources.iter().map(|busy| {
-        let (tid, name) = (thread(busy.resource), busy.resource);
+    let (threads, count) = threads(report);
+    let names = (0..count).map(|tid| {
+        let name = report.resources.get(tid).map_or("transfers", |busy| busy.resource);
         json!({"ph": "M", "name": "thread_name", "pid": 0, "tid": tid, "args": {"name": name}})
     });
-    let spans = report.tasks.iter().map(|task| {
+    let spans = report.tasks.iter().zip(threads).map(|(task, tid)| {
         let (ts, dur) = (1e6 * task.start_s, 1e6 * (task.end_s - task.start_s));
-        json!({"ph": "X", "name": task.name, "pid": 0, "tid": thread(task.resource), "ts": ts, "dur": dur})
+        json!({"ph": "X", "name": task.name, "pid": 0, "tid": tid, "ts": ts, "dur": dur})
     });
     json!({"traceEvents": names.chain(spans).collect::<Vec<_>>(), "displayTimeUnit": "ms"})
+}
+
+/// By task its thread, and how many there are: one for each resource, then as many as transfers are under way at once, as
+/// spans of one thread must not overlap.
+fn threads(report: &Report<'_>) -> (Vec<usize>, usize) {
+    let of_resource = |name: &str| report.resources.iter().position(|busy| busy.resource == name).unwrap_or(0);
+    let mut threads: Vec<usize> = report.tasks.iter().map(|task| task.resource.map_or(0, of_resource)).collect();
+    let mut transfers: Vec<usize> = (0..threads.len()).filter(|&task| report.tasks[task].resource.is_none()).collect();
+    transfers.sort_by(|&one, &other| report.tasks[one].start_s.total_cmp(&report.tasks[other].start_s));
+    // When each thread of transfers is free again.
+    let mut free_s: Vec<f64> = Vec::new();
+    for task in transfers {
+        let Piece { start_s, end_s, .. } = report.tasks[task];
+        let thread = free_s.iter().position(|&free_s| free_s <= start_s).unwrap_or(free_s.len());
+        if thread == free_s.len() {
+            free_s.push(end_s);
+        }
+        free_s[thread] = end_s;
+        threads[task] = report.resources.len() + thread;
+    }
+    (threads, report.resources.len() + free_s.len())
 }

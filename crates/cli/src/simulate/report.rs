@@ -3,7 +3,7 @@
 use std::fmt;
 
 use paceline_predict::iteration::{Lane, Span};
-use paceline_predict::{Bottleneck, Job, Prediction, published_intensity};
+use paceline_predict::{Bottleneck, ByMessage, Job, Prediction, published_intensity};
 use serde::Serialize;
 
 /// What stands in the file, besides machine and command line.
@@ -17,6 +17,7 @@ pub struct Report {
     local_batch: usize,
     prediction: Predicted,
     timeline: Vec<Piece>,
+    by_message: Option<Played>,
     elapsed_us: Option<f64>,
     searched_us: Option<f64>,
 }
@@ -45,6 +46,18 @@ struct Predicted {
     bottleneck: Bottleneck,
     bottleneck_share: f64,
     extrapolated: Vec<String>,
+}
+
+/// The same iteration, message by message.
+#[derive(Serialize)]
+struct Played {
+    iteration_s: f64,
+    deviation_s: f64,
+    /// Times the predicted one.
+    over_prediction: f64,
+    messages: usize,
+    left_out: Vec<String>,
+    elapsed_us: f64,
 }
 
 /// A span of the timeline.
@@ -95,9 +108,22 @@ impl Report {
                 extrapolated: prediction.extrapolated.clone(),
             },
             timeline: prediction.timeline.iter().map(Piece::of).collect(),
+            by_message: None,
             elapsed_us,
             searched_us,
         }
+    }
+
+    /// With what came out message by message, if it was played, in so many microseconds; and its timeline.
+    pub fn with_messages(self, played: Option<&(ByMessage, f64)>) -> Report {
+        let Some((played, elapsed_us)) = played else { return self };
+        let ByMessage { iteration_s, deviation_s, messages, .. } = *played;
+        let over_prediction =
+            if self.prediction.iteration_s > 0.0 { iteration_s / self.prediction.iteration_s } else { 1.0 };
+        let (left_out, elapsed_us) = (played.left_out.clone(), *elapsed_us);
+        let by_message = Played { iteration_s, deviation_s, over_prediction, messages, left_out, elapsed_us };
+        let timeline = played.timeline.iter().map(Piece::of).collect();
+        Report { by_message: Some(by_message), timeline, ..self }
     }
 }
 
@@ -152,6 +178,13 @@ impl fmt::Display for Report {
         }
         let share = 100.0 * prediction.bottleneck_share;
         row(f, "limited by", format!("{}, {share:.0} % of the iteration", prediction.bottleneck))?;
+        if let Some(Played { iteration_s, over_prediction, messages, left_out, elapsed_us, .. }) = &self.by_message {
+            let seconds = format!("{}, {over_prediction:.3} times the prediction", ms(*iteration_s));
+            row(f, "by message", format!("{seconds}; {messages} messages, played in {:.0} ms", elapsed_us / 1e3))?;
+            for what in left_out {
+                row(f, "", format!("not among messages: {what}"))?;
+            }
+        }
         for doubt in &prediction.extrapolated {
             row(f, "extrapolated", doubt.clone())?;
         }

@@ -10,9 +10,9 @@ use std::time::Instant;
 use comfy_table::{CellAlignment, Table, presets};
 use paceline_plan::{Cluster, ClusterSet};
 use paceline_predict::fit::Errors;
+use paceline_predict::protocol_doubt;
 use paceline_predict::search::SearchError;
 use paceline_predict::study::{Case, Study, StudyRow};
-use paceline_predict::{Job, predict_plan, protocol_doubt};
 use paceline_train::load_profile;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -78,13 +78,11 @@ pub fn run(
     for row in &study.rows {
         let case = Case::of(row, &profiles, registry.grammar()).map_err(|error| usage(&error))?;
         let cluster = clusters.of(row).map_err(|reason| usage(&reason))?;
-        let Case { profile, strategy, workers, .. } = &case;
-        let job = Job { cluster: &cluster, profile, strategy, workers: *workers, local_batch: None };
-        let hosts = cluster.hosts_of(*workers);
-        let placed = if case.on_byteps { case.plan(hosts).map_err(|error| usage(&error))? } else { None };
-        let prediction = match &placed {
-            Some(plan) => predict_plan(&job, plan).map_err(SearchError::from),
-            None => super::predicted(&job, registry).map(|(_, prediction)| prediction),
+        let Case { strategy, workers, .. } = &case;
+        let prediction = if case.on_byteps {
+            case.predict(&cluster).map_err(SearchError::from)
+        } else {
+            super::predicted(&case.job(&cluster), registry).map(|(_, prediction)| prediction)
         };
         let mut prediction = prediction.map_err(|error| {
             let error = blamed(arguments.cluster.as_deref().unwrap_or(&cluster.name), &error);

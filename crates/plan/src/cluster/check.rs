@@ -318,16 +318,20 @@ fn check_link(class: &str, link: &LinkConstants, used: bool) -> Result<(), Clust
 }
 
 /// Do messages take about as long as alpha and beta say? As far as their intervals reach, and so many times more: a probe widens
-/// these for each of its points, so that none contradicts them. A cluster that knows no alpha has it in the start of operations.
+/// these for each of its points, so that none contradicts them. What is 0 and may be more is as much as its interval says, as no
+/// multiple of it is. A cluster that knows no alpha has it in the start of operations.
 fn check_points(class: &str, link: &LinkConstants, operation: &OperationConstants) -> Result<(), ClusterError> {
-    let known = || [link.alpha_s, link.beta_s_per_byte].into_iter().filter(|constant| constant.value > 0.0);
+    let (alpha, beta) = (link.alpha_s, link.beta_s_per_byte);
+    let known = || [alpha, beta].into_iter().filter(|constant| constant.value > 0.0);
     let shortest = known().map(|Constant { value, low, .. }| low / value).fold(1.0, f64::min);
     let longest = known().map(|Constant { value, high, .. }| high / value).fold(1.0, f64::max);
+    let of_nothing = |constant: Constant| if constant.value > 0.0 { 0.0 } else { constant.high };
     for (index, (bytes, Constant { value, .. })) in link.points.iter().enumerate() {
-        let line_s = link.alpha_s.value + link.beta_s_per_byte.value * *bytes as f64;
+        let line_s = alpha.value + beta.value * *bytes as f64;
+        let longest_s = line_s * longest + of_nothing(alpha) + of_nothing(beta) * *bytes as f64;
         let least_s = line_s * shortest / POINT_OFF_MAX;
-        let most_s = (line_s * longest + operation.start_s.value) * POINT_OFF_MAX;
-        if line_s > 0.0 && !(least_s..=most_s).contains(value) {
+        let most_s = (longest_s + operation.start_s.value) * POINT_OFF_MAX;
+        if longest_s > 0.0 && !(least_s..=most_s).contains(value) {
             let problem = format!(
                 "is {value} s for {bytes} bytes, and {class}.alpha_s and {class}.beta_s_per_byte say {line_s:.2e} s: \
                  mend what is wrong"

@@ -1,5 +1,5 @@
 use paceline_collective::select::{self, LARGE_BLOCK_BYTES_MIN, tile_sizes};
-use paceline_collective::{Algorithm, tiles};
+use paceline_collective::{Action, Algorithm, Topology, tiles};
 use paceline_engine::shard::Mode;
 use paceline_plan::{Cluster, LinkCosts, OperationConstants, Plan};
 use paceline_schedule::ELEMENT_BYTES;
@@ -15,13 +15,13 @@ use crate::topology::Shape;
 
 /// What all-reduces cost, by their bytes.
 pub(crate) struct AllToAll {
-    world: World,
+    pub(super) world: World,
     /// Seconds in front of each, on the channel.
-    start_s: f64,
+    pub(super) start_s: f64,
     /// What one costs that overtakes others.
     operation: OperationConstants,
     /// Does none start, and so overtake, before the one in front of it has arrived?
-    one_by_one: bool,
+    pub(super) one_by_one: bool,
     jitter_s: f64,
     /// Seconds per byte on the bus of a host.
     within_beta: f64,
@@ -64,7 +64,7 @@ impl Entry {
     }
 }
 
-/// Why what an operation takes may be wrong: its program is too long to be simulated, or is not.
+/// Why what an operation takes may be wrong: its program is too long to be simulated, or is not; or it is another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doubt {
     /// So what its switches do to it is not known.
@@ -73,6 +73,10 @@ enum Doubt {
     SharedPorts,
     /// Nor how those of workers do that share a host without asking who does.
     SharedHosts,
+    /// Nor how those do that ask, where hosts have unequal numbers of workers.
+    UnequalHosts,
+    /// The runtime runs the program of another torus or BCube than the cluster's.
+    OtherProgram,
 }
 
 /// Formulas that say the same may differ by rounding. As in [`paceline_collective::select`], which decides in the runtime.
@@ -150,7 +154,9 @@ impl AllToAll {
     pub fn with_shared_ports(mut self) -> AllToAll {
         let shares = self.world.hosts > 1 && self.world.per_host > 1;
         for entry in self.entries.iter_mut().filter(|_| shares) {
-            entry.doubt = is_estimate(&self.forms[entry.form]).then_some(Doubt::SharedHosts);
+            let form = &self.forms[entry.form];
+            let of_unequal = (form.algorithm.for_hosts() && !self.world.is_full()).then_some(Doubt::UnequalHosts);
+            entry.doubt = of_unequal.or(is_estimate(form).then_some(Doubt::SharedHosts));
         }
         let Some(mut ports) = SharedPorts::of(self.world, &self.costs) else { return self };
         for entry in &mut self.entries {
@@ -260,29 +266,44 @@ impl AllToAll {
         self.doubted(plan).into_iter().map(|(form, doubt)| self.in_words(&self.forms[form], doubt)).collect()
     }
 
-    /// How many of these are about algorithms that do not ask who shares a host.
+    /// How many of these are about formulas that are estimates where workers share hosts.
     pub fn estimates(&self, plan: &Plan) -> usize {
-        self.doubted(plan).iter().filter(|(_, doubt)| *doubt == Doubt::SharedHosts).count()
+        let doubted = self.doubted(plan);
+        doubted.iter().filter(|(_, doubt)| matches!(doubt, Doubt::SharedHosts | Doubt::UnequalHosts)).count()
     }
 
     /// Which algorithms that operations of a plan go by are in doubt, and why; each once.
     fn doubted(&self, plan: &Plan) -> Vec<(usize, Doubt)> {
         let mut found = Vec::new();
+        let others: Vec<bool> = self.forms.iter().map(|form| self.runs_otherwise(form.algorithm)).collect();
         for (_, partition) in plan.partitions() {
             // What it takes lies between two sizes.
             let place = place(partition.elements.len() as u64 * ELEMENT_BYTES).min(self.entries.len() - 2);
             for entry in &self.entries[place..place + 2] {
-                let Some(doubt) = entry.doubt.map(|doubt| (entry.form, doubt)) else { continue };
-                if !found.contains(&doubt) {
-                    found.push(doubt);
+                let other = others[entry.form].then_some(Doubt::OtherProgram);
+                for doubt in entry.doubt.into_iter().chain(other).map(|doubt| (entry.form, doubt)) {
+                    if !found.contains(&doubt) {
+                        found.push(doubt);
+                    }
                 }
             }
         }
         found
     }
 
+    /// Does the runtime run another program of this name? It is told of no torus and no BCube, and takes one of its own that suits
+    /// the number of workers. Where these share hosts, no program follows the cluster's either, so both are the same.
+    fn runs_otherwise(&self, algorithm: &dyn Algorithm) -> bool {
+        if !algorithm.for_network() {
+            return false;
+        }
+        let here = self.world.topology();
+        let wired = here.torus().is_some() || here.bcube().is_some();
+        wired && receivers(algorithm, &here) != receivers(algorithm, &self.world.on(Shape::Flat).topology())
+    }
+
     fn in_words(&self, form: &ClosedForm, doubt: Doubt) -> String {
-        let World { workers, shape, .. } = self.world;
+        let World { workers, hosts, per_host, shape } = self.world;
         let (name, messages) = (form.algorithm.name(), form.messages);
         match doubt {
             Doubt::Topology => format!(
@@ -296,6 +317,14 @@ impl AllToAll {
             Doubt::SharedHosts => format!(
                 "{name} does not ask who shares a host: where workers do, as here, its formula is an estimate that is held to no \
                  program"
+            ),
+            Doubt::UnequalHosts => format!(
+                "{name} takes what its formula says, an estimate that is held to no program where one of {hosts} hosts has fewer than \
+                 {per_host} workers"
+            ),
+            Doubt::OtherProgram => format!(
+                "{name} follows {shape} here, and the runtime, which is told of no topology, takes another shape for {workers} \
+                 workers: docs/prediction.md says which one, and how to number hosts for it"
             ),
         }
     }
@@ -328,6 +357,12 @@ impl AllToAll {
     /// How many messages of an operation wait for each other, in tiles that do not.
     pub fn rounds(&self, bytes: u64) -> usize {
         self.forms[self.entry_of(bytes).form].rounds
+    }
+
+    /// By which algorithm an operation of so many bytes goes, and in tiles of how many.
+    pub fn way(&self, bytes: u64) -> (&'static dyn Algorithm, usize) {
+        let entry = self.entry(bytes);
+        (self.forms[entry.form].algorithm, entry.tile_bytes)
     }
 
     /// The last entry that is not larger.
@@ -371,6 +406,14 @@ impl AllToAll {
             of_bus: 1.0,
         }
     }
+}
+
+/// To whom the first rank of a program sends, message by message. (Of programs of one algorithm for as many ranks, whatever their
+/// shapes: those that differ at all differ in that, as one's neighbours are further away.)
+fn receivers(algorithm: &dyn Algorithm, topology: &Topology) -> Vec<usize> {
+    let program = algorithm.rank_program(0, topology, 0);
+    let receiver = |action: Action| if let Action::Send { to, .. } = action { Some(to) } else { None };
+    program.steps.iter().filter_map(|step| receiver(step.action)).collect()
 }
 
 /// The last size that is not above so many bytes: 0, then [`STEPS`] to each power of two from [`SMALLEST`] on.

@@ -96,7 +96,7 @@ impl ClosedForm {
     pub fn seconds(&self, bytes: usize, tile_bytes: usize) -> (f64, f64) {
         let (count, lost) = (tiles(bytes, tile_bytes), self.lost_s(bytes));
         let full = self.tile(bytes.min(tile_bytes) as f64);
-        let last = self.tile((bytes - (count - 1) * tile_bytes.min(bytes)) as f64);
+        let last = self.tile((bytes - (count - 1) * tile_bytes) as f64);
         let alone = full.of_tiles(count, &last);
         let busy = full.next * (count - 1) as f64 + last.next;
         (alone + lost, busy.min(alone) + lost)
@@ -174,8 +174,7 @@ fn crossing(algorithm: &str, world: &World) -> (f64, f64) {
 /// messages are simulated ([`crate::topology::Network::route`]). The runtime, when it chooses, has every rank send one message at a
 /// time. Whether any formula now says something else.
 pub(crate) fn go_past_ports(forms: &mut [ClosedForm], world: &World, costs: &LinkCosts) -> bool {
-    let full = world.workers == world.hosts * world.per_host;
-    let shared = full && world.hosts > 1 && world.per_host > 1;
+    let shared = world.is_full() && world.hosts > 1 && world.per_host > 1;
     let concerned = forms.iter_mut().find(|form| form.algorithm.name() == HIERARCHICAL);
     match concerned.filter(|_| shared && costs.across.beta < costs.within.beta) {
         Some(form) => *form = hierarchical(form.algorithm, world, costs, Leaving::PastPorts),

@@ -1,8 +1,10 @@
 //! From a cluster and a strategy to what operations go through.
 
 mod all_to_all;
+mod by_message;
 mod closed_forms;
 mod on_topology;
+mod partition_tiles;
 mod server_hosts;
 mod servers;
 mod servers_by_message;
@@ -40,6 +42,11 @@ impl World {
     /// The same on hosts that are connected in this way, which programs for a torus or a BCube follow.
     pub fn on(self, shape: Shape) -> World {
         World { shape, ..self }
+    }
+
+    /// Have all hosts as many workers?
+    pub fn is_full(&self) -> bool {
+        self.workers == self.hosts * self.per_host
     }
 
     /// Which rank is on which host.
@@ -133,7 +140,7 @@ impl Communication {
         }
     }
 
-    /// How many of these are about algorithms that do not ask who shares a host.
+    /// How many of these are about formulas that are estimates where workers share hosts.
     pub fn estimates(&self, plan: &Plan) -> usize {
         match self {
             Communication::AllToAll(costs) => costs.estimates(plan),
@@ -169,6 +176,7 @@ mod tests {
         assert_eq!(World::of(3, 4), World { workers: 3, hosts: 1, per_host: 3, shape: Shape::Flat });
         let uneven = World::of(9, 4);
         assert_eq!((uneven.hosts, uneven.topology().members(2)), (3, &[8][..]));
+        assert_eq!([8, 3, 9].map(|workers| World::of(workers, 4).is_full()), [true, true, false]);
         assert_eq!((all_reduce_factor(1), all_reduce_factor(32)), (0.0, 1.9375));
     }
 

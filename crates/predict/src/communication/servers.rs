@@ -12,6 +12,7 @@ use paceline_plan::{Cluster, LinkCost, OperationConstants, Plan};
 use paceline_schedule::ELEMENT_BYTES;
 use paceline_strategy::Servers;
 
+use super::partition_tiles::PartitionTiles;
 use super::server_hosts::{hosts_that_serve, supposed};
 use super::servers_on_topology::on_topology;
 use super::{Traffic, World, all_reduce_factor, servers_by_message};
@@ -20,16 +21,17 @@ use crate::prediction::Bottleneck;
 
 /// What partitions cost, by their bytes and their server.
 pub(crate) struct ServerCosts {
-    world: World,
-    servers: Servers,
+    pub(super) world: World,
+    pub(super) servers: Servers,
     /// How many places there are at which servers may be: hosts, or on one host ranks.
-    places: usize,
+    pub(super) places: usize,
     /// Have servers interfaces that nobody else uses?
     of_their_own: bool,
     /// Seconds in front of each operation, one after the other.
-    start_s: f64,
-    /// On the bus of a host: seconds of each partition, and per byte.
+    pub(super) start_s: f64,
+    /// On the bus of a host: seconds of each partition, of the messages of each tile, and per byte.
     bus_s: f64,
+    bus_tile_s: f64,
     bus_s_per_byte: f64,
     /// Of the latter what bytes take that move within the host. By message the network's time is in the former, too.
     moving_s_per_byte: f64,
@@ -41,10 +43,12 @@ pub(crate) struct ServerCosts {
     within_beta: f64,
     /// On an interface: seconds of each partition, of each message, and per byte.
     partition_s: f64,
-    /// Messages in which each of those that push does so: a worker of a host sends the part that it has added up.
+    /// Messages in which each of those that push does so with a tile: a worker of a host sends the part that it has added up.
     messages: f64,
+    /// Into which tiles partitions are cut.
+    tiles: PartitionTiles,
     link: LinkCost,
-    /// Seconds per byte of an interface on which there is a server only.
+    /// Seconds per byte of an interface where there is a server: that of a host which only serves may differ.
     own_beta: f64,
     /// What one costs that overtakes others.
     operation: OperationConstants,
@@ -59,7 +63,7 @@ pub(crate) struct ServerCosts {
 const ROUNDS: usize = 2;
 
 /// Where servers have interfaces of their own, as many as push to them, and bytes spread over them as evenly as this, workers'
-/// interfaces bound them: partitions are on their way to several servers at once.
+/// interfaces bound them: partitions are on their way to several servers at once ([`ServerCosts::is_even`]).
 const EVEN: f64 = 1.1;
 
 /// Where there are more servers than twice this, only so many of those that carry most and of those that carry the last
@@ -82,10 +86,10 @@ impl ServerCosts {
             (false, _) if of_their_own => servers.shards.max(1),
             (false, _) => world.workers,
         };
-        let (link, own) = if between {
-            interface_beta(cluster, &costs.across, [servers.shards.clamp(1, places), workers_hosts])
+        let (link, of_servers) = if between {
+            interface_betas(cluster, &costs.across, [servers.shards.clamp(1, places), workers_hosts])
         } else {
-            (costs.within, 1.0)
+            (costs.within, costs.within.beta)
         };
         let (link, of_topology) = on_topology(link, cluster, &world, &servers, places);
         // Whoever is alone on a host, or beside the servers, adds up nothing there.
@@ -99,6 +103,8 @@ impl ServerCosts {
             true => costs.within.beta / (world.per_host * servers.shards.clamp(1, places)) as f64,
             false => 0.0,
         };
+        let bus_tile_s = if gathers { 2.0 * (world.per_host - 1) as f64 * costs.within.overhead } else { 0.0 };
+        let cost_something = bus_tile_s > 0.0 || link.overhead > 0.0;
         let bus_s_per_byte = factor * costs.within.beta + if between { copy.max(own_host) } else { 0.0 };
         ServerCosts {
             world,
@@ -106,7 +112,8 @@ impl ServerCosts {
             places,
             of_their_own,
             start_s,
-            bus_s: if gathers { local + 2.0 * (world.per_host - 1) as f64 * costs.within.overhead } else { 0.0 },
+            bus_s: if gathers { local } else { 0.0 },
+            bus_tile_s,
             bus_s_per_byte,
             moving_s_per_byte: bus_s_per_byte,
             // What takes longer to be copied to the host's memory than over a port to the server is read from there: no port carries
@@ -121,8 +128,13 @@ impl ServerCosts {
                 (false, false) => local,
             },
             messages: if between { world.per_host as f64 } else { 1.0 },
+            tiles: if cost_something {
+                PartitionTiles::of(cluster, &world, dedicated)
+            } else {
+                PartitionTiles::default()
+            },
             link,
-            own_beta: link.beta * own,
+            own_beta: if dedicated { of_servers } else { link.beta },
             operation: cluster.operation,
             combine_s_per_byte: (contributions - 1.0) * constants.combine_s_per_byte.value,
             apply_s_per_byte: if servers.apply { update_s_per_byte } else { 0.0 },
@@ -169,24 +181,20 @@ impl ServerCosts {
         }
     }
 
-    /// Seconds for which an interface is busy that carries so many bytes so often.
-    fn busy_s(&self, bytes: u64, times: f64) -> f64 {
-        let often = times * (self.messages * self.link.overhead + self.link.beta * bytes as f64);
+    /// Seconds for which an interface is busy with a partition that goes to the server at `place`.
+    fn interface_busy_s(&self, interface: Interface, bytes: u64, place: usize) -> f64 {
+        let times = self.carries(interface, place);
+        let beta = match interface {
+            Interface::Workers => self.link.beta,
+            Interface::Server(_) => self.own_beta,
+        };
+        let messages = self.messages * self.tiles.count(bytes) as f64;
+        let often = times * (messages * self.link.overhead + beta * bytes as f64);
         often + if times > 0.0 { self.partition_s } else { 0.0 }
     }
 
-    /// The same of one interface, for a partition that goes to the server at `place`.
-    fn interface_busy_s(&self, interface: Interface, bytes: u64, place: usize) -> f64 {
-        let times = self.carries(interface, place);
-        let less = match interface {
-            Interface::Server(_) if self.servers.dedicated => self.link.beta - self.own_beta,
-            _ => 0.0,
-        };
-        self.busy_s(bytes, times) - times * less * bytes as f64
-    }
-
     fn bus_busy_s(&self, bytes: u64) -> f64 {
-        self.bus_s + self.bus_s_per_byte * bytes as f64
+        self.bus_s + self.bus_tile_s * self.tiles.count(bytes) as f64 + self.bus_s_per_byte * bytes as f64
     }
 
     fn server_busy_s(&self, bytes: u64) -> f64 {
@@ -196,8 +204,9 @@ impl ServerCosts {
     /// Seconds of a partition that has everything for itself.
     pub fn alone_s(&self, bytes: u64) -> f64 {
         let there_and_back = if self.leaves_host() {
-            let server = self.interface_busy_s(Interface::Server(0), bytes, 0);
-            server.max(self.busy_s(bytes, 1.0)) + self.server_busy_s(bytes) + ROUNDS as f64 * self.link.latency()
+            let busy_s = |interface| self.interface_busy_s(interface, bytes, 0);
+            let longest_s = busy_s(Interface::Server(0)).max(busy_s(Interface::Workers));
+            longest_s + self.server_busy_s(bytes) + ROUNDS as f64 * self.link.latency()
         } else {
             0.0
         };
@@ -222,9 +231,19 @@ impl ServerCosts {
         }
         let total: u64 = bytes_at.iter().sum();
         let fullest = bytes_at.iter().max().copied().unwrap_or(0);
-        let even = fullest as f64 * self.pushing() as f64 <= EVEN * total as f64;
         let workers = std::iter::once(Interface::Workers);
-        if even { workers.collect() } else { workers.chain(serving).collect() }
+        if self.is_even(fullest as f64, total as f64) { workers.collect() } else { workers.chain(serving).collect() }
+    }
+
+    /// Do the workers' interfaces bound those of servers, of which the fullest takes in so many of all bytes from each that pushes?
+    ///
+    /// What counts is for how long interfaces are busy, so bytes weigh more where a server takes longer for each than a worker does, as
+    /// where each connection has a core and a server has fewer of them. Where a server is the faster one they do not weigh less: also
+    /// one that is busy for less time in all is late where several partitions in a row are its own, as they are where bytes lie
+    /// unevenly. Simulated, it makes nothing slower but by that.
+    fn is_even(&self, fullest: f64, total: f64) -> bool {
+        let slower = (self.own_beta / self.link.beta).max(1.0);
+        fullest * self.pushing() as f64 * slower <= EVEN * total
     }
 
     /// The busiest stage's, with bytes spread as evenly as can be: of n hosts that push to k places with B/k bytes each, a
@@ -240,13 +259,12 @@ impl ServerCosts {
         // Where only some are simulated, they need not be those that are fullest at any time; where the workers' interfaces
         // bound, no server is.
         let some = places > 2.0 * INTERFACES as f64;
-        let even = pushing <= EVEN * places;
+        let even = self.is_even(1.0, places);
         let beta = self.link.beta;
         let interface = match self.of_their_own {
             _ if some => beta,
             true if even => beta,
-            true if self.servers.dedicated => beta.max(pushing / places * self.own_beta),
-            true => beta.max(pushing / places * beta),
+            true => beta.max(pushing / places * self.own_beta),
             false => (1.0 + (pushing - 2.0).max(0.0) / places) * beta,
         };
         let processor = (self.combine_s_per_byte + self.apply_s_per_byte) / shards;
@@ -264,7 +282,7 @@ impl ServerCosts {
         let mode = if self.servers.apply { Mode::Apply } else { Mode::Aggregate };
         let mut operations = Operations::new(Line::Buses, interfaces.len() + starting, servers, mode);
         let latency_s = if self.leaves_host() { ROUNDS as f64 * self.link.latency() } else { 0.0 };
-        let mut total = 0;
+        let (mut total, mut tiles) = (0, 0);
         for (bytes, shard) in parts() {
             operations.push(self.bus_busy_s(bytes), latency_s);
             operations.later_if_it_overtakes(ROUNDS as f64 * self.operation.overtaking_round_s(bytes));
@@ -284,6 +302,7 @@ impl ServerCosts {
                 operations.then_server(shard.unwrap_or(0), self.server_busy_s(bytes));
             }
             total += bytes;
+            tiles += self.tiles.count(bytes);
         }
         // Where nothing is added up on a bus, workers are disturbed while bytes are on their way.
         let operations = if self.adds_up { operations } else { operations.disturbing_on_links(interfaces.len()) };
@@ -295,7 +314,7 @@ impl ServerCosts {
         };
         let mut busy: Vec<(Bottleneck, f64)> = interfaces.iter().map(kind).zip(links.iter().copied()).collect();
         // By message the time of the bus is that of whatever fills up first, which the formula says.
-        let of_bus = self.moving_share(total, operations.count());
+        let of_bus = self.moving_share(total, operations.count(), tiles);
         let fuller = busy.iter().filter(|(_, busy_s)| *busy_s > of_bus * bus);
         let fullest = fuller.max_by(|one, other| one.1.total_cmp(&other.1)).filter(|_| of_bus < 1.0);
         let of_the_bus = fullest.map_or(Bottleneck::LinkWithinHost, |(place, _)| *place);
@@ -310,7 +329,7 @@ impl ServerCosts {
             (false, false) => all_reduce_factor(self.pushing()),
         };
         Traffic {
-            messages: operations.count() * (remote + local),
+            messages: tiles * (remote + local),
             operations,
             jitter_s: 0.0,
             bytes_sent: total as f64,
@@ -320,20 +339,21 @@ impl ServerCosts {
         }
     }
 
-    /// Of the seconds for which operations of so many bytes keep the bus busy, the share in which bytes move within the host.
-    fn moving_share(&self, bytes: u64, operations: usize) -> f64 {
+    /// Of the seconds for which operations of so many bytes and tiles keep the bus busy, the share in which bytes move within the host.
+    fn moving_share(&self, bytes: u64, operations: usize, tiles: usize) -> f64 {
         if self.bus_s_per_byte <= self.moving_s_per_byte {
             return 1.0;
         }
-        let seconds = |per_byte: f64| operations as f64 * self.bus_s + per_byte * bytes as f64;
+        let fixed_s = operations as f64 * self.bus_s + tiles as f64 * self.bus_tile_s;
+        let seconds = |per_byte: f64| fixed_s + per_byte * bytes as f64;
         let busy_s = seconds(self.bus_s_per_byte);
         if busy_s > 0.0 { seconds(self.moving_s_per_byte) / busy_s } else { 1.0 }
     }
 }
 
-/// What bytes take that cross an interface in both directions at once, and how many times as long they take where there is a server
-/// only, on so many hosts that serve and with so many that push.
-fn interface_beta(cluster: &Cluster, across: &LinkCost, [serving, pushing]: [usize; 2]) -> (LinkCost, f64) {
+/// What bytes take that cross an interface in both directions at once, and seconds for each of them where there is a server only, on so
+/// many hosts that serve and with so many that push.
+fn interface_betas(cluster: &Cluster, across: &LinkCost, [serving, pushing]: [usize; 2]) -> (LinkCost, f64) {
     let constants = &cluster.server;
     let beta = constants.beta_s_per_byte.map_or(across.beta, |beta| beta.value);
     let share = constants.dedicated_share.map_or(1.0, |share| share.value);
@@ -341,8 +361,7 @@ fn interface_beta(cluster: &Cluster, across: &LinkCost, [serving, pushing]: [usi
     let at = |share: f64, connections: usize| {
         beta * (1.0 + share * constants.duplex_loss.value) + of_connections / connections.max(1) as f64
     };
-    let (workers, own) = (at(1.0, serving), at(share, pushing));
-    (LinkCost { beta: workers, ..*across }, if workers > 0.0 { own / workers } else { 1.0 })
+    (LinkCost { beta: at(1.0, serving), ..*across }, at(share, pushing))
 }
 
 /// Whose network interface.

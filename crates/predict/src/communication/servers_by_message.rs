@@ -3,7 +3,7 @@
 
 use paceline_collective::cost::Load;
 use paceline_collective::verify::Refusal;
-use paceline_collective::{Action, Program, RankProgram, Topology, registry};
+use paceline_collective::{Action, Algorithm, Program, RankProgram, Topology, registry};
 use paceline_plan::{CollectiveKind, Hosts, LinkClass, LinkCosts, NetworkModel};
 
 use super::World;
@@ -23,11 +23,10 @@ const PARTITION_BYTES: usize = 1 << 20;
 /// n modulo `places`, on the topology of the world. None where the formula says it: the network between hosts is not faster than the
 /// ports within, hosts are not full; or where the program is too long.
 pub(super) fn seconds_per_byte(world: &World, shards: usize, places: usize, costs: &LinkCosts) -> Option<f64> {
-    let full = world.workers == world.hosts * world.per_host;
     let faster = 0.0 < costs.across.beta && costs.across.beta < costs.within.beta;
     // To and from the server, and within each host between all of its workers.
     let messages = 2 * shards * world.workers * world.per_host;
-    if world.hosts == 1 || !full || !faster || messages > MESSAGES_MAX {
+    if world.hosts == 1 || !world.is_full() || !faster || messages > MESSAGES_MAX {
         return None;
     }
     let of_rate = |beta_s_per_byte| LinkClass { alpha_s: 0.0, overhead_s: 0.0, beta_s_per_byte };
@@ -64,6 +63,28 @@ fn program(world: &World, servers: &[usize]) -> Result<(PreparedProgram, Hosts),
     Ok((PreparedProgram::of_program(&program)?, hosts))
 }
 
+/// The workers, and one of the servers: who is on which host.
+pub(super) fn with_server(world: &World, host: usize) -> Topology {
+    let hosts_of_workers = (0..world.workers).map(|rank| rank / world.per_host);
+    Topology::of_hosts(&hosts_of_workers.chain([host]).collect::<Vec<_>>())
+}
+
+/// The program of a push and a pull at a single one of so many servers; the others, which have ranks as well, do nothing.
+///
+/// # Errors
+/// As [`PreparedProgram::of_program`].
+pub(super) fn program_of_one(
+    world: &World,
+    algorithm: &dyn Algorithm,
+    [server, servers]: [usize; 2],
+    host: usize,
+) -> Result<PreparedProgram, Refusal> {
+    let one = algorithm.program(&with_server(world, host), world.workers);
+    let mut all = vec![RankProgram::default(); world.workers + servers];
+    append(&mut all, &one, server);
+    PreparedProgram::of_program(&Program { root: world.workers + server, ranks: all, ..one })
+}
+
 /// Lets all ranks do what `one` says beside what they do already; its root is the server of this number.
 fn append(all: &mut [RankProgram], one: &Program, server: usize) {
     let rank_of = |rank: usize| if rank == one.root { rank + server } else { rank };
@@ -93,6 +114,7 @@ mod tests {
     use paceline_schedule::{Workload, plan};
     use paceline_strategy::Registry;
 
+    use super::super::partition_tiles::PartitionTiles;
     use super::super::{ServerCosts, Traffic};
     use super::*;
     use crate::iteration::tests::profile;
@@ -156,7 +178,7 @@ mod tests {
             simulate_training(&Training::new(&plan, &classes, &traffic.operations), Length::Steady).iteration_s
         }
 
-        /// Seconds of a program whose tiles are the partitions, or as many of them as it has servers, on these hosts.
+        /// Seconds of a program whose tiles are those of the partitions, or of as many of them as it has servers, on these hosts.
         fn by_message(
             &self,
             (kind, name): (CollectiveKind, &str),
@@ -164,15 +186,20 @@ mod tests {
             partitions_a_tile: usize,
         ) -> f64 {
             let root = by_rank.len() - 1;
+            let dedicated = by_rank[root] == self.hosts;
             let topology = Topology::of_hosts(&by_rank);
             let hosts = Hosts::of_ranks(by_rank).expect("hosts");
             let network = Network::new(Shape::Flat, &hosts, &Speeds::of(self.network)).expect("a network");
             let algorithm = registry::find(kind, name).expect("an algorithm");
             let program = PreparedProgram::of_algorithm(algorithm, &topology, root).expect("a program");
+            // Each cut as the runtime does.
+            let cluster = Cluster::of_network(self.network, self.hosts, self.per_host);
+            let tiles = PartitionTiles::of(&cluster, &World::of(self.workers(), self.per_host), dedicated);
+            let cut = if self.network.across.overhead_s > 0.0 { tiles.count(PARTITION_BYTES as u64) } else { 1 };
             let load = Load {
                 bytes: PARTITIONS * PARTITION_BYTES,
-                tile_bytes: partitions_a_tile * PARTITION_BYTES,
-                window: PARTITIONS,
+                tile_bytes: partitions_a_tile * PARTITION_BYTES / cut,
+                window: PARTITIONS * cut,
             };
             let machine = Machine { combining: Combining::Beside, ..Machine::new(&network) };
             simulate(&program, &load, &machine).expect("it ends").seconds

@@ -3,22 +3,32 @@
 //! Each host sends its part of every partition to the place of its server, and gets the sum from there. Taken as flows that are all
 //! under way at once, as many bytes for each pair and direction, they share the links max-min fairly ([`crate::flows`]): those get
 //! least that cross the link with most of them for its capacity, they all end together, and none of the others ends later. So the
-//! traffic takes as long as that link needs for it, and how many times longer than under one switch, where that link is a
-//! host's own, follows from counting. Bytes are taken to be spread evenly over the servers: a partition that travels alone waits for the
-//! link of its server rather than for those between switches, and takes less than is said here.
+//! traffic takes as long as that link needs for it, which follows from counting.
+//!
+//! In a torus and a BCube all links are ports of hosts, and what hosts lose is lost at each of them: the link of the cost model takes as
+//! many times as long as under one switch, whatever it takes there. Links between switches know nothing of what hosts lose by pushing
+//! and pulling at once, or by their connections, be they workers' hosts or servers': where they are fuller than all ports of hosts they
+//! take their own time beside these, and the longer of the two counts, as that of workers' interfaces, through which everything goes.
+//! Those of hosts that only serve stay what they are.
+//!
+//! Bytes are taken to be spread evenly over the servers: a partition that travels alone to a server beside workers waits for the link of
+//! its server rather than for those between switches, and takes less than is said here.
 
 use paceline_plan::{Cluster, Hosts, LinkCost, Shape};
 use paceline_strategy::Servers;
 
 use super::World;
-use super::on_topology::COMPARED_HOSTS_MAX;
-use crate::topology::{Network, PathChoice, Speeds};
+use super::on_topology::{COMPARED_HOSTS_MAX, times};
+use crate::topology::{Link, Network, Node, PathChoice, Speeds};
 
 /// Of more pairs of a worker's host and a server's no ways are looked up: so many take some tenths of a second.
 const PAIRS_MAX: usize = COMPARED_HOSTS_MAX * COMPARED_HOSTS_MAX;
 
-/// What a link between a worker's host and a server's costs on the topology of the world, if it costs `link` under one switch;
-/// and why that may be wrong. Hosts that only serve come behind those of the cluster, at the next switches.
+/// Links that are as full may differ by rounding.
+const TIE: f64 = 1e-9;
+
+/// What the interface of a worker's host costs on the topology of the world, if it costs `link` under one switch; and why that may be
+/// wrong. Hosts that only serve come behind those of the cluster, at the next switches.
 pub(super) fn on_topology(
     link: LinkCost,
     cluster: &Cluster,
@@ -49,9 +59,13 @@ pub(super) fn on_topology(
     match (on(shape), on(Shape::Flat)) {
         (Ok(there), Ok(flat)) => {
             let (there, flat) = (pairs.fullest(&there), pairs.fullest(&flat));
-            let times = if flat.busy_s > 0.0 { there.busy_s / flat.busy_s } else { 1.0 };
             let alpha = link.alpha + (there.latency_s - flat.latency_s).max(0.0);
-            (LinkCost { alpha, beta: link.beta * times, ..link }, None)
+            let beta = match shape.hosts() {
+                Some(_) => link.beta * times(there.busy_s, flat.busy_s),
+                None if there.between_switches_s <= flat.busy_s * (1.0 + TIE) => link.beta,
+                None => link.beta.max(there.between_switches_s / pairs.at_an_interface() as f64),
+            };
+            (LinkCost { alpha, beta, ..link }, None)
         }
         (Err(error), _) | (_, Err(error)) => in_doubt(error.to_string()),
     }
@@ -60,6 +74,8 @@ pub(super) fn on_topology(
 /// Hosts with workers, from 0, and those with servers.
 struct Pairs {
     workers: usize,
+    /// Do servers have hosts that only serve?
+    dedicated: bool,
     /// The number of the first host that serves.
     first: usize,
     serving: usize,
@@ -69,18 +85,27 @@ struct Pairs {
 struct Fullest {
     /// Seconds for which the link is busy that is busy longest.
     busy_s: f64,
+    /// The same of links between switches; 0 if there is none.
+    between_switches_s: f64,
     /// Of the longest way.
     latency_s: f64,
 }
 
 impl Pairs {
     fn of(cluster: &Cluster, world: &World, servers: &Servers, places: usize) -> Pairs {
-        let first = if servers.dedicated { cluster.hosts.max(world.hosts) } else { 0 };
-        Pairs { workers: world.hosts, first, serving: servers.shards.clamp(1, places.max(1)) }
+        let dedicated = servers.dedicated;
+        let first = if dedicated { cluster.hosts.max(world.hosts) } else { 0 };
+        Pairs { workers: world.hosts, dedicated, first, serving: servers.shards.clamp(1, places.max(1)) }
     }
 
     fn hosts(&self) -> usize {
         self.workers.max(self.first + self.serving)
+    }
+
+    /// Bytes that the fullest interface of a worker's host carries in each direction: to and from each server; beside one also those
+    /// that all other hosts send to it. There are at least two hosts with workers.
+    fn at_an_interface(&self) -> usize {
+        if self.dedicated { self.serving } else { self.workers - 1 + self.serving - 1 }
     }
 
     /// There and back. Whoever is beside a server needs no link to it.
@@ -98,8 +123,12 @@ impl Pairs {
             route.links.iter().for_each(|&link| carried[link as usize] += 1);
             latency_s = latency_s.max(route.latency_s);
         }
-        let busy_s = network.links().iter().zip(&carried).map(|(link, &bytes)| f64::from(bytes) / link.capacity);
-        Fullest { busy_s: busy_s.fold(0.0, f64::max), latency_s }
+        let busiest_s = |counts: &dyn Fn(&Link) -> bool| {
+            let links = network.links().iter().zip(&carried).filter(|&(link, _)| counts(link));
+            links.map(|(link, &bytes)| f64::from(bytes) / link.capacity).fold(0.0, f64::max)
+        };
+        let joins_switches = |link: &Link| matches!((link.from, link.to), (Node::Switch { .. }, Node::Switch { .. }));
+        Fullest { busy_s: busiest_s(&|_| true), between_switches_s: busiest_s(&joins_switches), latency_s }
     }
 }
 
@@ -126,10 +155,14 @@ mod tests {
         strategy.servers(hosts, hosts).expect("servers")
     }
 
+    fn costs(cluster: &Cluster, shape: &str, text: &str) -> ServerCosts {
+        let world = World::of(cluster.hosts, 1).on(shape.parse().expect("a shape"));
+        ServerCosts::of(cluster, world, servers(text, cluster.hosts), 0.0, 0.0)
+    }
+
     /// What a partition takes there and back, less its latencies, and these.
     fn seconds(cluster: &Cluster, shape: &str, text: &str) -> (f64, f64, Option<String>) {
-        let world = World::of(cluster.hosts, 1).on(shape.parse().expect("a shape"));
-        let costs = ServerCosts::of(cluster, world, servers(text, cluster.hosts), 0.0, 0.0);
+        let costs = costs(cluster, shape, text);
         let (empty_s, all_s) = (costs.alone_s(0), costs.alone_s(1 << 20));
         (all_s - empty_s, empty_s, costs.doubts.into_iter().next())
     }
@@ -145,15 +178,43 @@ mod tests {
             (16, "ps:hosts", "fat-tree:4:2", 2.0 * 12.0 / 15.0),
             // All that takes in one server crosses its own link first.
             (8, "ps:1", "tree:4:4", 1.0),
-            // To hosts that only serve everything crosses.
+            // To hosts that only serve everything crosses, and what all send to one of them crosses its own link first.
             (8, "ps:hosts:1MiB:dedicated", "tree:4:1", 1.0),
-            (8, "ps:hosts:1MiB:dedicated", "tree:4:4", 4.0),
+            (8, "ps:hosts:1MiB:dedicated", "tree:4:4", 1.0),
         ] {
             let (flat_s, _, none) = seconds(&cluster(hosts), "flat", text);
             let (there_s, _, doubt) = seconds(&cluster(hosts), shape, text);
             assert!((there_s / flat_s / expected - 1.0).abs() < 1e-9, "{hosts}, {text}, {shape}: {there_s} {flat_s}");
             assert_eq!((none, doubt), (None, None));
         }
+    }
+
+    /// Of many partitions: links between switches take their own time, whatever hosts lose, and the longer of the two counts.
+    #[test]
+    fn links_between_switches_lose_nothing_by_what_hosts_do() {
+        let mut lossy = cluster(8);
+        (lossy.server.duplex_loss, lossy.server.dedicated_share) = (Constant::exact(0.5), Some(Constant::ZERO));
+        for (text, shape, expected, with_loss) in [
+            // A host with a server carries seven eighths of all twice.
+            ("ps:hosts", "tree:4:1", 7.0 / 4.0, 1.5 * 7.0 / 4.0),
+            // Each switch has one link for half of what its four hosts send, and for half of what its four servers answer.
+            ("ps:hosts", "tree:4:4", 4.0, 4.0),
+            ("ps:hosts", "tree:4:2", 2.0, 1.5 * 7.0 / 4.0),
+            // Workers lose, and hosts that only serve do not.
+            ("ps:hosts:1MiB:dedicated", "tree:4:1", 1.0, 1.5),
+            ("ps:hosts:1MiB:dedicated", "tree:4:4", 4.0, 4.0),
+            // Four hosts that only serve take in what eight send, all over the links of one switch.
+            ("ps:4:1MiB:dedicated", "tree:4:1", 2.0, 2.0),
+            ("ps:4:1MiB:dedicated", "tree:4:4", 8.0, 8.0),
+        ] {
+            for (cluster, expected) in [(&cluster(8), expected), (&lossy, with_loss)] {
+                let found = costs(cluster, shape, text).seconds_per_byte_min() / BETA;
+                assert!((found / expected - 1.0).abs() < 1e-9, "{text}, {shape}: {found} {expected}");
+            }
+        }
+        // What one of two servers takes in crosses its own link no faster than the one between switches.
+        let [flat_s, there_s] = ["flat", "tree:4:4"].map(|shape| seconds(&lossy, shape, "ps:2:1MiB:dedicated").0);
+        assert!((there_s / flat_s - 1.0).abs() < 1e-9, "{there_s} {flat_s}");
     }
 
     /// Flow by flow: those that get least get what was counted.

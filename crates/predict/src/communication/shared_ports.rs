@@ -68,8 +68,7 @@ impl SharedPorts {
     fn on(shape: Shape, world: World, costs: &LinkCosts, hop_s: f64, messages_max: usize) -> Option<SharedPorts> {
         // The shortest program that there is has a message to and from everybody.
         let short = 2 * (world.workers - 1) <= messages_max;
-        let full = world.workers == world.hosts * world.per_host;
-        if world.workers == 1 || costs.fetched || !full {
+        if world.workers == 1 || costs.fetched || !world.is_full() {
             return None;
         }
         let class =
@@ -370,6 +369,32 @@ mod tests {
         }
         assert!(apart.is_empty(), "of {compared}:\n{}", apart.join("\n"));
         assert!(compared > 500 && in_tiles > 5, "{compared} {in_tiles}");
+    }
+
+    /// A rank has four tiles in work: where one takes about as long as its port needs for four, neither says how long it takes alone.
+    /// Messages of other lengths in each round leave the port idle now, and are in each other's way then.
+    #[test]
+    fn where_ports_and_the_window_take_as_long_the_program_decides() {
+        let (cluster, world) = (cluster((4, 1), (0.0, 0.0)), World::of(4, 1));
+        let costs = cluster.link_costs();
+        let mut ports = SharedPorts::of(world, &costs).expect("links");
+        let forms = ClosedForm::all(&world, &costs, |known| known.name() == "halving-doubling");
+        let (mut concerned, mut most) = (0, 1.0_f64);
+        for tile_bytes in [16, 32, 40, 48, 56, 64, 128].map(|kib: usize| kib << 10) {
+            let bytes = 32 * tile_bytes;
+            let formula_s = forms[0].seconds(bytes, tile_bytes).0;
+            let both = WINDOW_AND_PORTS.contains(&forms[0].held_over_window(tile_bytes));
+            assert_eq!(ports.concern(&forms[0], bytes, tile_bytes, formula_s), both, "{tile_bytes}");
+            assert!(!ports.concern(&forms[0], WINDOW * tile_bytes, tile_bytes, formula_s), "no tile waits for another");
+            if both {
+                let found_s = ports.seconds(&forms[0], bytes, tile_bytes).expect("it is short");
+                let load = Load { bytes, tile_bytes, window: WINDOW };
+                let off = found_s / simulated_s(&cluster, forms[0].algorithm, &load) - 1.0;
+                assert!(off.abs() < 1e-6, "{load:?}: {off}");
+                (concerned, most) = (concerned + 1, most.max(found_s / formula_s));
+            }
+        }
+        assert!((3..7).contains(&concerned) && most > 1.03, "{concerned} {most}");
     }
 
     /// Without the simulation they would part: the formulas serve one message after the other.

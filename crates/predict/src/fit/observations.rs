@@ -6,7 +6,6 @@ use paceline_strategy::Registry;
 
 use super::{FitError, Skipped};
 use crate::study::{BYTESCHEDULER_A2A, Case, Study, StudyRow, same};
-use crate::{Job, estimate, estimate_plan};
 
 /// No throughput is known better than this, whatever its standard deviation over a few runs: what else differs between days,
 /// and what the model leaves out.
@@ -60,13 +59,7 @@ impl Observation {
 
     /// Samples per second on a cluster.
     pub fn predicted(&self, cluster: &Cluster) -> Result<f64, FitError> {
-        let Case { profile, strategy, workers, .. } = &self.case;
-        let job = Job { cluster, profile, strategy, workers: *workers, local_batch: None };
-        let prediction = match &self.plan {
-            Some(plan) => estimate_plan(&job, plan),
-            None => estimate(&job),
-        };
-        Ok(prediction?.samples_per_s)
+        Ok(self.case.estimate_in(self.plan.as_ref(), cluster)?.samples_per_s)
     }
 
     /// Seconds per byte between hosts, were everything but the bytes of an iteration free: near the truth where there are

@@ -46,15 +46,7 @@ impl Fit {
     /// Samples per second of a row on the fitted clusters.
     fn predicted(&self, row: &StudyRow) -> f64 {
         let case = Case::of(row, &[], &Registry::built_in()).unwrap();
-        let job = crate::Job {
-            cluster: self.cluster(&row.network),
-            profile: &case.profile,
-            strategy: &case.strategy,
-            workers: case.workers,
-            local_batch: None,
-        };
-        let plan = case.plan(job.cluster.hosts_of(case.workers)).unwrap();
-        plan.map_or_else(|| crate::estimate(&job), |plan| crate::estimate_plan(&job, &plan)).unwrap().samples_per_s
+        case.estimate(self.cluster(&row.network)).unwrap().samples_per_s
     }
 
     /// How many times as fast as a worker alone.

@@ -33,7 +33,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod by_message;
 mod event;
+mod length;
 mod line;
 mod links;
 mod operations;
@@ -47,6 +49,7 @@ pub(crate) mod tests;
 
 use paceline_plan::{OperationNumber, Plan, Profile, TensorId};
 
+pub(crate) use by_message::{Messages, Starts, simulate_by_message};
 pub use operations::{Line, Operations, Part};
 pub use pace::Spread;
 

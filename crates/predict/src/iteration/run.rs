@@ -9,6 +9,7 @@ use paceline_plan::{OperationNumber, TensorId};
 use paceline_schedule::Dispatcher;
 
 use super::event::{Event, Kind, Work};
+use super::length::Iterations;
 use super::line::Line;
 use super::links::{Delivered, Links};
 use super::operations::Stage;
@@ -66,12 +67,6 @@ impl Underway {
         Underway { missing: classes, stage: 0, overtakes: false }
     }
 }
-
-/// Iterations that overlap are alike when they differ by less than this …
-const ALIKE_S: f64 = 1e-9;
-/// … and at the latest after so many.
-const ITERATIONS_MAX: usize = 10;
-const ITERATIONS_MIN: usize = 3;
 
 impl<'a> Run<'a> {
     pub fn new(training: &'a Training<'a>) -> Run<'a> {
@@ -188,25 +183,15 @@ impl<'a> Run<'a> {
             let seed = seed.wrapping_add((class as u64).wrapping_mul(0xa24b_aed4_963e_e407));
             workers.pace = of.spread.drawn_slowest(of.workers, seed, workers.began.len() as u64);
         }
-        self.done |= class == 0 && self.is_enough();
+        self.done |= class == 0 && self.iterations().are_enough(self.length);
     }
 
-    /// Has the first class been through enough iterations?
-    fn is_enough(&self) -> bool {
-        let began = &self.workers[0].began;
-        let iterations = began.len() - 1;
-        let overlaps = self.training.plan.forward_overlap;
-        match self.length {
-            // Of iterations that overlap, the first begins with nothing under way.
-            Length::Drawn { iterations: wanted, .. } => iterations >= wanted.max(1) + usize::from(overlaps),
-            // Everything has arrived, and nobody else is late, when the second begins: all are like the first.
-            Length::Steady if !overlaps && self.workers.len() == 1 => iterations >= 1,
-            Length::Steady if iterations < ITERATIONS_MIN => false,
-            Length::Steady => {
-                let before = began[iterations - 1] - began[iterations - 2];
-                let last = began[iterations] - began[iterations - 1];
-                (last - before).abs() < ALIKE_S || iterations >= ITERATIONS_MAX
-            }
+    /// Those of the first class.
+    fn iterations(&self) -> Iterations<'_> {
+        Iterations {
+            began: &self.workers[0].began,
+            overlap: self.training.plan.forward_overlap,
+            symmetric: self.workers.len() == 1,
         }
     }
 
@@ -437,23 +422,7 @@ impl<'a> Run<'a> {
     }
 
     fn outcome(mut self) -> Outcome {
-        let began = &self.workers[0].began;
-        let all: Vec<f64> = began.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let last = all.len() - 1;
-        let (start, end) = (began[last], began[last + 1]);
-        let skipped = if self.training.plan.forward_overlap { 1 } else { 0 };
-        let counted = match self.length {
-            Length::Steady => &all[last..],
-            Length::Drawn { .. } => &all[skipped..],
-        };
-        let mean = counted.iter().sum::<f64>() / counted.len() as f64;
-        let squares: f64 = counted.iter().map(|seconds| (seconds - mean).powi(2)).sum();
-        let deviation_s = if counted.len() > 1 { (squares / (counted.len() - 1) as f64).sqrt() } else { 0.0 };
-        self.spans.retain(|span| span.end_s > start && span.start_s < end);
-        for span in &mut self.spans {
-            (span.start_s, span.end_s) = (span.start_s - start, span.end_s - start);
-        }
-        self.spans.sort_by(|one, other| one.start_s.total_cmp(&other.start_s));
-        Outcome { iteration_s: mean, deviation_s, spans: self.spans }
+        let spans = std::mem::take(&mut self.spans);
+        self.iterations().outcome(self.length, spans)
     }
 }

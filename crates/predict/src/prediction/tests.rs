@@ -10,6 +10,7 @@ use super::*;
 use crate::interval::MODEL;
 use crate::iteration::Lane;
 
+mod by_message;
 mod extrapolation;
 
 fn strategy(text: &str) -> paceline_strategy::Strategy {

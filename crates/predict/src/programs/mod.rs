@@ -30,15 +30,17 @@
 //! does.
 
 mod prepared;
-mod run;
+mod state;
 mod turns;
+mod under_way;
 
 use paceline_collective::cost::Load;
-use paceline_collective::tiles;
 use paceline_collective::verify::Refusal;
 use paceline_plan::{Cluster, Hosts, Shape};
 
 pub use prepared::PreparedProgram;
+pub(crate) use state::{Operation, Turn};
+pub(crate) use under_way::{News, UnderWay};
 
 use crate::PredictError;
 use crate::communication::all_to_all_costs;
@@ -132,11 +134,7 @@ impl Outcome {
 /// If program and network have different numbers of ranks, the window or the tiles are empty, there are 2³² tiles or more, or
 /// gamma is negative or not finite.
 pub fn simulate(program: &PreparedProgram, load: &Load, machine: &Machine<'_>) -> Result<Outcome, Refusal> {
-    assert_eq!(program.world(), machine.network.world(), "a program of one world on another");
-    assert!(load.window > 0 && load.tile_bytes > 0, "nothing is in flight: {load:?}");
-    assert!(tiles(load.bytes, load.tile_bytes) < u32::MAX as usize, "too many tiles: {load:?}");
-    assert!(machine.gamma >= 0.0 && machine.gamma.is_finite(), "gamma is {}", machine.gamma);
-    run::Run::new(program, load, machine).run()
+    under_way::run(Operation { program, load: *load }, machine)
 }
 
 /// Seconds that an operation takes on a cluster that is done by this program, a rank on each worker, hosts filled one after

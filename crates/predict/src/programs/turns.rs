@@ -5,11 +5,14 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use super::Sending;
 
-/// A step in a tile; of several, the earliest tile and step are served first.
+/// A step in a tile of an operation; of several, the earliest turn, tile and step are served first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Piece {
+    pub turn: u32,
     pub tile: u32,
     pub step: u32,
+    /// Where the state of the operation is: follows from the turn.
+    pub slot: u32,
 }
 
 /// The way of a message: the number of its channel, its sender, its receiver.
@@ -72,6 +75,17 @@ impl Turns {
             }
         }
         true
+    }
+
+    /// The rest of a message that has left in part waits for its next turn: until [`Turns::through`] says so.
+    pub fn wait_again(&mut self, piece: Piece, way: Way) {
+        match self {
+            Turns::AtOnce(channels) => channels[way.channel as usize].waiting.push(Reverse(piece)),
+            Turns::InTurn { sends, receives } => {
+                sends[way.sender as usize].waiting.insert((piece, way.receiver));
+                receives[way.receiver as usize].waiting.insert((piece, way.sender));
+            }
+        }
     }
 
     /// A message is through on its way: those that leave next.

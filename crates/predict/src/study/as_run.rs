@@ -1,10 +1,11 @@
 //! What the rows of a study were: not what their labels say, but what ran.
 
-use paceline_plan::{BUILT_IN_PROFILES, Plan, Profile, Step, built_in_profile};
+use paceline_plan::{BUILT_IN_PROFILES, Cluster, Plan, Profile, Step, built_in_profile};
 use paceline_schedule::{ScheduleError, Schedulers, Workload};
 use paceline_strategy::{Registry, Strategy};
 
 use super::{StudyError, StudyRow, byteps};
+use crate::{Job, PredictError, Prediction, estimate, estimate_plan, predict, predict_plan};
 
 /// The methods of the comparative study (Shi et al., arXiv 2005.13247) and the strategies that ran under these names, by what
 /// its code shows: servers on as many further hosts as there are hosts with workers, whatever the row; partitions of
@@ -99,6 +100,39 @@ impl Case {
             byteps::place(&mut plan, &self.profile, partition_bytes);
         }
         Ok(Some(plan))
+    }
+
+    /// What to predict of it on a cluster.
+    pub fn job<'a>(&'a self, cluster: &'a Cluster) -> Job<'a> {
+        let Case { profile, strategy, workers, .. } = self;
+        Job { cluster, profile, strategy, workers: *workers, local_batch: None }
+    }
+
+    /// Predicts it on a cluster, as [`predict`]: in the pieces in which gradients travelled ([`Case::plan`]), and where these depend on what
+    /// communication costs, in those of that cluster.
+    ///
+    /// # Errors
+    /// As [`predict`].
+    pub fn predict(&self, cluster: &Cluster) -> Result<Prediction, PredictError> {
+        let job = self.job(cluster);
+        match self.plan(cluster.hosts_of(self.workers))? {
+            Some(plan) => predict_plan(&job, &plan),
+            None => predict(&job),
+        }
+    }
+
+    /// The same without interval and timeline, as [`estimate`].
+    ///
+    /// # Errors
+    /// As [`estimate`].
+    pub fn estimate(&self, cluster: &Cluster) -> Result<Prediction, PredictError> {
+        self.estimate_in(self.plan(cluster.hosts_of(self.workers))?.as_ref(), cluster)
+    }
+
+    /// The same in pieces that [`Case::plan`] has said before: for whoever asks of many clusters.
+    pub(crate) fn estimate_in(&self, plan: Option<&Plan>, cluster: &Cluster) -> Result<Prediction, PredictError> {
+        let job = self.job(cluster);
+        plan.map_or_else(|| estimate(&job), |plan| estimate_plan(&job, plan))
     }
 
     /// Seconds of an iteration of a worker alone.

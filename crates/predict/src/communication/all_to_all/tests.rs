@@ -158,6 +158,58 @@ fn an_algorithm_that_is_chosen_is_in_doubt_like_one_that_is_named() {
     assert_eq!(told(&costs(1), &[small, large]), (Vec::new(), 0), "nobody shares a host");
 }
 
+/// Where hosts have unequal numbers of workers no program is simulated: what a formula says of those who ask is an estimate there, too.
+/// That of a ring counts what crosses, wherever it does.
+#[test]
+fn formulas_for_unequal_hosts_are_in_doubt() {
+    let cluster = Cluster::of_network(NETWORK, 3, 4);
+    let plan = plan_of("wfbp-a2a", &profile(&[(1 << 18, 0.0, 0.0)], 0.0), &|_| 0.0);
+    for (name, workers, says) in [
+        ("hierarchical", 12, None),
+        ("hierarchical", 9, Some("hierarchical takes what its formula says, an estimate that is held to no program")),
+        ("double-binary-tree", 9, Some("double-binary-tree does not ask who shares a host: ")),
+        ("ring", 12, None),
+        ("ring", 9, None),
+    ] {
+        let costs = AllToAll::of(&cluster, World::of(workers, 4), name, 4 << 20, 0.0).expect("costs");
+        let costs = costs.with_shared_ports();
+        let doubts = costs.doubts(&plan);
+        let expected = usize::from(says.is_some());
+        assert_eq!((doubts.len(), costs.estimates(&plan)), (expected, expected), "{name} of {workers}: {doubts:?}");
+        assert!(says.is_none_or(|says| doubts[0].starts_with(says)), "{name} of {workers}: {doubts:?}");
+    }
+}
+
+/// The runtime is told of no torus and no BCube. What it takes by itself is predicted as it runs, and so is what no program follows,
+/// as where workers share hosts.
+#[test]
+fn programs_that_the_runtime_does_not_run_are_in_doubt() {
+    let plan = plan_of("wfbp-a2a", &profile(&[(1 << 12, 0.0, 0.0)], 0.0), &|_| 0.0);
+    for (shape, per_host, name, doubtful) in [
+        ("torus:4x4", 1, "2d-torus", false),
+        ("torus:2x8", 1, "2d-torus", true),
+        ("torus:2x4", 1, "2d-torus", false),
+        ("torus:4x2", 1, "2d-torus", true),
+        ("torus:4x2", 1, "bcube", false),
+        ("torus:4x2", 1, "ring", false),
+        ("torus:4x2", 2, "2d-torus", false),
+        ("torus:5x1", 1, "2d-torus", false),
+        ("bcube:4:2", 1, "bcube", false),
+        ("bcube:2:4", 1, "bcube", true),
+        ("bcube:2:3", 1, "bcube", false),
+        ("bcube:2:2", 2, "bcube", false),
+    ] {
+        let there: Shape = shape.parse().expect("a shape");
+        let hosts = there.hosts().expect("it has places");
+        let cluster = Cluster::of_network(NETWORK, hosts, per_host);
+        let world = World::of(hosts * per_host, per_host).on(there);
+        let costs = AllToAll::of(&cluster, world, name, 1 << 15, 0.0).expect("costs");
+        let doubts = costs.doubts(&plan);
+        let told = doubts.iter().filter(|doubt| doubt.starts_with(&format!("{name} follows {shape} here"))).count();
+        assert_eq!(told, usize::from(doubtful), "{name} on {shape}, {per_host} on a host: {doubts:?}");
+    }
+}
+
 /// What whole rings took has no latency, so that bytes decide: a ring, or a hierarchical one, which programs hold.
 #[test]
 fn on_the_clusters_of_the_study_nothing_that_is_chosen_is_in_doubt() {

@@ -104,18 +104,20 @@ fn servers_on_the_workers_hosts_are_reached_over_the_links_within() {
     }
 }
 
-/// A worker of four sends three messages, and three more of the sum: each keeps its port busy for the overhead, which is
+/// A worker of four sends three messages of each tile, and three more of the sum: each keeps its port busy for the overhead, which is
 /// part of alpha.
 #[test]
 fn messages_within_a_host_keep_ports_busy() {
-    let alone_s = |overhead: f64, per_host: usize| {
+    let found = |overhead: f64, per_host: usize| {
         let mut cluster = cluster(8);
         cluster.workers_per_host = per_host;
         (cluster.within.alpha_s, cluster.within.overhead_s) = (Constant::exact(1e-3), Constant::exact(overhead));
-        costs(&cluster, 8 * per_host, "schedule=wfbp,arch=ps:hosts:1MiB:dedicated").0.alone_s(1_000_000)
+        let found = costs(&cluster, 8 * per_host, "schedule=wfbp,arch=ps:hosts:1MiB:dedicated").0;
+        (found.alone_s(1_000_000), found.tiles.count(1_000_000))
     };
-    assert!((alone_s(1e-4, 4) - alone_s(0.0, 4) - 6e-4).abs() < 1e-12);
-    assert_eq!(alone_s(1e-4, 1), alone_s(0.0, 1), "whoever is alone on a host");
+    let ((with_s, tiles), (without_s, _)) = (found(1e-4, 4), found(0.0, 4));
+    assert!((with_s - without_s - tiles as f64 * 6e-4).abs() < 1e-12, "{tiles}: {with_s} {without_s}");
+    assert_eq!(found(1e-4, 1).0, found(0.0, 1).0, "whoever is alone on a host");
 }
 
 #[test]
@@ -161,6 +163,28 @@ fn connections_share_the_work() {
     assert!((busy_s(Interface::Workers) - (base + 4e-3)).abs() < 1e-9, "{}", busy_s(Interface::Workers));
     let server = busy_s(Interface::Server(0));
     assert!((server - 8.0 * (base + 1e-3)).abs() < 1e-9, "{server}");
+}
+
+/// A server that two hosts push to has two connections, and a host that pushes to eight servers eight, each of which a core works for. So
+/// half of all bytes keep that server's interface busy for longer than all of them a worker's, though it carries no more than that.
+#[test]
+fn a_server_whose_bytes_take_longer_bounds_though_they_are_no_more() {
+    let mut cluster = cluster(2);
+    cluster.server_hosts = 8;
+    cluster.server.connection_s_per_byte = Some(Constant::exact(8e-9));
+    let strategy = Registry::built_in().parse("schedule=wfbp,arch=ps:8:64MiB:dedicated").expect("a strategy");
+    let servers = strategy.servers(8, 2).expect("servers");
+    let sizes = [&[3_500_000_usize][..], &[500_000; 9]].concat();
+    let plan = plan(&strategy, &Workload::of_sizes(&sizes).with_world(8, 2)).expect("a plan");
+    let mut bytes_at = [0.0; 8];
+    plan.partitions().for_each(|(_, part)| bytes_at[part.shard.expect("a server")] += 4.0 * part.elements.len() as f64);
+    let most = bytes_at.into_iter().fold(0.0, f64::max);
+    assert!(most >= 14e6 && 2.0 * most <= EVEN * 32e6, "{bytes_at:?}");
+    let costs = ServerCosts::of(&cluster, World::of(8, 4), servers, 0.0, 0.0);
+    let (place, busy_s) = fullest(&costs.traffic(&plan));
+    let expected = 2.0 * most * (BETA + 4e-9);
+    assert!((busy_s / expected - 1.0).abs() < 1e-9 && place == Bottleneck::ServerLink, "{busy_s} {expected} {place:?}");
+    assert!(costs.seconds_per_byte_min() * 32e6 <= busy_s, "{}", costs.seconds_per_byte_min());
 }
 
 /// Hosts with one worker each, no other costs: the bound of the formula, which counts what each interface carries.

@@ -1,0 +1,210 @@
+//! Whole iterations, message by message: what predictions are held to.
+
+use super::*;
+use crate::iteration::tests::profile;
+
+/// Ten layers of all sizes, so many times: each ten have 12 MB of gradients, and 15 ms of computation.
+fn layers(times: usize) -> Profile {
+    let elements = [400, 3_000, 800_000, 60_000, 200, 1_000_000, 16_384, 300_000, 2_048, 700_000];
+    let layers: Vec<(usize, f64, f64)> =
+        (0..times).flat_map(|_| elements).map(|elements| (elements, 0.5e-3, 1e-3)).collect();
+    profile(&layers, 0.2e-3)
+}
+
+struct Case {
+    hosts: usize,
+    per_host: usize,
+    network: NetworkModel,
+    topology: &'static str,
+}
+
+impl Case {
+    fn cluster(&self) -> Cluster {
+        let mut cluster = Cluster::of_network(self.network, self.hosts, self.per_host);
+        cluster.topology = self.topology.to_owned();
+        cluster
+    }
+
+    /// Message by message, over predicted.
+    fn ratio(&self, profile: &Profile, text: &str) -> f64 {
+        let (cluster, strategy) = (self.cluster(), strategy(text));
+        let workers = cluster.workers();
+        let job = Job { cluster: &cluster, profile, strategy: &strategy, workers, local_batch: None };
+        let predicted = estimate(&job).expect("a prediction");
+        let played = predict_by_message(&job, &predicted.plan).expect("an iteration");
+        let ratio = played.iteration_s / predicted.iteration_s;
+        let Case { hosts, per_host, topology, .. } = self;
+        println!(
+            "{hosts} x {per_host} {topology}, {text}: {:.3} ms by message, {:.3} predicted: {ratio:.4}",
+            1e3 * played.iteration_s,
+            1e3 * predicted.iteration_s
+        );
+        ratio
+    }
+}
+
+/// Networks of 1, 10 and 25 Gbit/s, on the first of which an iteration waits for nothing but bytes.
+fn networks() -> [NetworkModel; 3] {
+    let class = |alpha_s, overhead_s, gbit_s: f64| LinkClass { alpha_s, overhead_s, beta_s_per_byte: 8e-9 / gbit_s };
+    let within = class(5e-6, 1e-6, 100.0);
+    [1.0, 10.0, 25.0].map(|gbit_s| NetworkModel { within, across: class(50e-6, 10e-6, gbit_s) })
+}
+
+fn held(name: &str, ratios: &[f64], near: f64) {
+    let off = |ratio: f64| (ratio - 1.0).abs();
+    let worst = ratios.iter().copied().fold(1.0, |worst, ratio| if off(ratio) > off(worst) { ratio } else { worst });
+    println!("{name}: of {} at worst {worst:.4}", ratios.len());
+    assert!(off(worst) < near, "{name}: {worst}");
+}
+
+/// These cases and strategies, on networks of 1, 10 and 25 Gbit/s.
+fn ratios(profile: &Profile, places: &[(usize, usize, &'static str)], strategies: &[&str]) -> Vec<f64> {
+    let mut ratios = Vec::new();
+    for (&(hosts, per_host, topology), network) in
+        places.iter().flat_map(|place| networks().map(|network| (place, network)))
+    {
+        let case = Case { hosts, per_host, network, topology };
+        ratios.extend(strategies.iter().map(|text| case.ratio(profile, text)));
+    }
+    ratios
+}
+
+/// One worker to a host, under one switch.
+#[test]
+fn all_to_all_iterations_are_what_their_messages_take() {
+    let (profile, places) = (layers(2), [2, 4, 8].map(|hosts| (hosts, 1, "flat")));
+    let of = |strategies: &[&str]| ratios(&profile, &places, strategies);
+    let plain = ["bsp-a2a", "wfbp-a2a", "ddp", "mg-wfbp", "schedule=wfbp,arch=a2a:ring"];
+    held("flat", &of(&plain), 0.02);
+    // Urgent operations find less urgent ones on the way; and where ranks send to several others, those that overlap share ports.
+    held("flat, overlapping", &of(&["bytescheduler-a2a"]), 0.06);
+    held("flat, in trees", &of(&["schedule=mg-wfbp,arch=a2a:double-binary-tree"]), 0.06);
+}
+
+/// Hosts of several workers, and switches that are in the way.
+#[test]
+fn iterations_on_shared_hosts_and_topologies_are_what_their_messages_take() {
+    let profile = layers(2);
+    let of = |places: &[(usize, usize, &'static str)]| ratios(&profile, places, &["bsp-a2a", "wfbp-a2a", "mg-wfbp"]);
+    held("shared hosts", &of(&[(2, 2, "flat"), (4, 2, "flat"), (2, 4, "flat")]), 0.02);
+    held("topologies", &of(&[(8, 1, "tree:4:4"), (4, 2, "tree:2:2"), (4, 1, "torus:2x2")]), 0.06);
+}
+
+/// A server adds up what workers send in their order, so a partition has to be passed on from one to the next; formulas know no such
+/// beginning. That is little where there are many partitions for each server, and much where there are few.
+#[test]
+fn iterations_with_servers_are_what_their_messages_take() {
+    let of = |times: usize, places: &[(usize, usize, &'static str)], strategies: &[&str]| {
+        ratios(&layers(times), places, strategies)
+    };
+    let one = ["schedule=wfbp,arch=ps:1:1MiB", "schedule=wfbp,arch=ps:1:1MiB:dedicated"];
+    held("a server", &of(2, &[(2, 1, "flat"), (4, 1, "flat"), (8, 1, "flat"), (4, 2, "flat")], &one), 0.04);
+    let several = ["wfbp-ps", "schedule=wfbp,arch=ps:hosts:1MiB:dedicated"];
+    held(
+        "as many as hosts, many partitions",
+        &of(16, &[(2, 1, "flat"), (4, 1, "flat"), (2, 2, "flat")], &several),
+        0.04,
+    );
+    let few = of(2, &[(8, 1, "flat")], &several);
+    assert!(few.iter().all(|ratio| (0.98..1.5).contains(ratio)), "{few:?}");
+}
+
+/// Start-ups that occupy the worker's port, and those that wait for the operation in front. Where workers end at different times and
+/// urgent operations come in between, two may wait for each other until their patience is over, of which formulas know nothing.
+#[test]
+fn operations_that_take_time_to_start_end_all_the_same() {
+    let profile = layers(2);
+    let case = Case { hosts: 4, per_host: 1, network: networks()[1], topology: "flat" };
+    let mut cluster = case.cluster();
+    cluster.operation.start_s = Constant::exact(0.5e-3);
+    cluster.unlike = vec![UnlikeWorkers { ranks: vec![1], slower: 1.2 }, UnlikeWorkers { ranks: vec![3], slower: 1.1 }];
+    for (text, near) in [
+        ("wfbp-a2a", 0.06),
+        ("schedule=wfbp,arch=a2a:ring:1ms", 0.02),
+        ("schedule=bytescheduler,arch=a2a:ring:1ms", 9.0),
+        ("schedule=wfbp,arch=ps:1:1MiB:1ms", 0.04),
+    ] {
+        let Ok(strategy) = Registry::built_in().parse(text) else { panic!("{text} is no strategy") };
+        let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers: 4, local_batch: None };
+        let predicted = estimate(&job).expect("a prediction");
+        let played = predict_by_message(&job, &predicted.plan).expect("an iteration");
+        held(text, &[played.iteration_s / predicted.iteration_s], near);
+    }
+}
+
+/// Each worker draws for itself, and the mean is that of the slowest of all.
+#[test]
+fn workers_that_draw_are_as_slow_as_the_slowest() {
+    let profile = layers(2);
+    let case = Case { hosts: 4, per_host: 1, network: networks()[2], topology: "flat" };
+    let mut cluster = case.cluster();
+    cluster.computation = ComputationConstants {
+        spread: Constant::exact(0.1),
+        distribution: Distribution::Exponential,
+        draws: 60,
+        seed: 3,
+        ..ComputationConstants::default()
+    };
+    let strategy = strategy("bsp-a2a");
+    let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers: 4, local_batch: None };
+    let predicted = estimate(&job).expect("a prediction");
+    let played = predict_by_message(&job, &predicted.plan).expect("an iteration");
+    assert!(played.deviation_s > 0.0);
+    held("drawn", &[played.iteration_s / predicted.iteration_s], 0.05);
+}
+
+/// Slow workers, wherever they are, hold up all.
+#[test]
+fn workers_that_the_cluster_names_are_late() {
+    let profile = layers(2);
+    let case = Case { hosts: 4, per_host: 1, network: networks()[2], topology: "flat" };
+    let mut cluster = case.cluster();
+    cluster.unlike = vec![UnlikeWorkers { ranks: vec![2], slower: 1.7 }];
+    let strategy = strategy("wfbp-a2a");
+    let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers: 4, local_batch: None };
+    let predicted = estimate(&job).expect("a prediction");
+    let played = predict_by_message(&job, &predicted.plan).expect("an iteration");
+    held("late", &[played.iteration_s / predicted.iteration_s], 0.02);
+    assert!(predicted.iteration_s > 1.6 * profile.iteration_s());
+    // The others wait, and have time to spare: who is late where all are equally slow makes nobody slower.
+    let mut slow = cluster.clone();
+    slow.unlike[0].ranks = vec![0, 1, 2, 3];
+    let job = Job { cluster: &slow, ..job };
+    let all = predict_by_message(&job, &predicted.plan).expect("an iteration").iteration_s;
+    assert!(all >= played.iteration_s * (1.0 - 1e-9), "{all} {}", played.iteration_s);
+}
+
+#[test]
+fn what_cannot_be_played_says_why() {
+    let profile = layers(2);
+    let refused = |hosts: usize, per_host: usize, workers: usize, text: &str| {
+        let case = Case { hosts, per_host, network: networks()[1], topology: "flat" };
+        let (cluster, strategy) = (case.cluster(), strategy(text));
+        let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers, local_batch: None };
+        let plan = estimate(&job).expect("a prediction").plan;
+        predict_by_message(&job, &plan).expect_err("it cannot be played").to_string()
+    };
+    assert!(refused(4, 1, 1, "wfbp-a2a").ends_with("a worker is alone"));
+    assert!(refused(1, 4, 4, "wfbp-ps").contains("single host"));
+    assert!(refused(512, 1, 512, "schedule=wfbp,arch=a2a:ring").contains("messages"));
+}
+
+/// What has no place among messages is named.
+#[test]
+fn what_is_left_out_is_said() {
+    let profile = layers(2);
+    let case = Case { hosts: 2, per_host: 1, network: networks()[1], topology: "flat" };
+    let mut cluster = case.cluster();
+    let left_out = |cluster: &Cluster, text: &str| {
+        let strategy = strategy(text);
+        let job = Job { cluster, profile: &profile, strategy: &strategy, workers: 2, local_batch: None };
+        let plan = estimate(&job).expect("a prediction").plan;
+        predict_by_message(&job, &plan).expect("an iteration").left_out
+    };
+    assert_eq!([left_out(&cluster, "wfbp-a2a"), left_out(&cluster, "wfbp-ps")], [Vec::<String>::new(), Vec::new()]);
+    cluster.interference.computation = Constant::exact(0.1);
+    cluster.server.partition_s = Constant::exact(1e-5);
+    let [all_to_all, servers] = ["wfbp-a2a", "wfbp-ps"].map(|text| left_out(&cluster, text));
+    assert!(all_to_all.len() == 1 && all_to_all[0].contains("interference.computation"), "{all_to_all:?}");
+    assert!(servers.len() == 2 && servers[1].contains("server.partition_s"), "{servers:?}");
+}
