@@ -122,7 +122,7 @@ fn operations_that_take_time_to_start_end_all_the_same() {
         ("wfbp-a2a", 0.06),
         ("schedule=wfbp,arch=a2a:ring:1ms", 0.02),
         ("schedule=bytescheduler,arch=a2a:ring:1ms", 9.0),
-        ("schedule=wfbp,arch=ps:1:1MiB:1ms", 0.04),
+        ("schedule=wfbp,arch=ps:1:1MiB:colocated:aggregate:1ms", 0.04),
     ] {
         let Ok(strategy) = Registry::built_in().parse(text) else { panic!("{text} is no strategy") };
         let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers: 4, local_batch: None };
