@@ -169,7 +169,7 @@ pub fn estimate_plan(job: &Job<'_>, plan: &Plan) -> Result<Prediction, PredictEr
 /// The cost is some microseconds for each message of three to ten iterations, or of those that the cluster wants drawn.
 ///
 /// # Errors
-/// As [`predict_plan`]; and [`PredictError::ByMessage`] for a worker alone, servers on the only host, and iterations of more than half a
+/// As [`predict_plan`]; and [`PredictError::ByMessage`] for a worker alone, servers on the only host, and iterations of more than a
 /// million messages.
 pub fn predict_by_message(job: &Job<'_>, plan: &Plan) -> Result<ByMessage, PredictError> {
     let subject = Subject::new(job)?;

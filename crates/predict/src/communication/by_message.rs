@@ -12,8 +12,8 @@ use crate::iteration::{Messages, Starts};
 use crate::programs::{Combining, Machine, Operation, PreparedProgram};
 use crate::topology::{Network, Speeds};
 
-/// An iteration of more messages is not played: with as many it takes some seconds, or a minute where many meet at servers.
-const MESSAGES_MAX: usize = 1 << 19;
+/// An iteration of more messages is not played: with as many it takes some seconds, or minutes where many meet at servers.
+const MESSAGES_MAX: usize = 1 << 20;
 
 /// The programs of a plan's operations.
 pub(crate) struct Programs {

@@ -12,6 +12,10 @@ use crate::Prediction;
 const WAYS: usize = 3;
 const PLANS: usize = 2;
 
+/// And the best of each other place that is behind by no more than this share: several stages work at once there, so that cutting
+/// buckets brings more than all-to-all.
+const BEHIND: f64 = 0.05;
+
 /// Into more pieces than this no bucket is cut.
 const CUTS_MAX: usize = 256;
 
@@ -34,16 +38,18 @@ pub(super) fn improve(ways: &[BoundedWay], found: &mut Found) {
     }
 }
 
-/// The best candidates of the best ways: on each way the best with overlap and the best without.
+/// The best candidates of the best ways, and of the best one of each place: on each way the best with overlap and the best without.
 fn starts<'w, 'a>(ways: &'w [BoundedWay<'a>], found: &Found) -> Vec<(&'w BoundedWay<'a>, Plan)> {
     let mut ranked: Vec<&Candidate> = found.candidates.iter().collect();
     ranked.sort_by(|one, other| other.prediction.samples_per_s.total_cmp(&one.prediction.samples_per_s));
     let mut starts: Vec<(&BoundedWay, Plan)> = Vec::new();
     let mut of_ways: Vec<&BoundedWay> = Vec::new();
+    let near = ranked.first().map_or(0.0, |best| best.prediction.samples_per_s * (1.0 - BEHIND));
     for candidate in ranked {
         let Some(way) = ways.iter().find(|way| way.has(candidate)) else { continue };
         let known = of_ways.iter().any(|known| std::ptr::eq(*known, way));
-        if !known && of_ways.len() == WAYS {
+        let of_new_place = || of_ways.iter().all(|known| known.way.place() != way.way.place());
+        if !known && of_ways.len() >= WAYS && !(candidate.prediction.samples_per_s >= near && of_new_place()) {
             continue;
         }
         if !known {
