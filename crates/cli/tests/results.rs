@@ -26,6 +26,7 @@ const RUNS: [&[&str]; 22] = [
     &["tune", "--nccl-table", "2.30"],
     &["fit", "--study", "tests/data/study.csv", "--output", "/dev/null"],
     &["simulate", "--cluster", "study-10gbe", "--model", "resnet50", "--strategy", "mg-wfbp", "--workers", "32"],
+    &["simulate", "--by-message", "--cluster", "10gbe:2x1", "--model", "resnet50", "--strategy", "ddp"],
     &["simulate", "--study", "tests/data/study.csv"],
     &["simulate", "--graph", "tests/data/graph.json"],
     // Long enough for something to be found: what a gain is stands in the file, too.

@@ -27,7 +27,7 @@ fn an_iteration_is_played_beside_its_prediction() {
     assert!(outcome.stdout.contains("by message"), "{outcome:#?}");
     let read = |path| -> Value { serde_json::from_str(&fs::read_to_string(path).expect("the file")).expect("JSON") };
     let (report, events) = (read(&json), read(&trace));
-    [&json, &trace].map(|path| fs::remove_file(path).expect("our own file"));
+    [&json, &trace].into_iter().for_each(|path| fs::remove_file(path).expect("our own file"));
     let played = &report["by_message"];
     let number = |field: &str| played[field].as_f64().unwrap_or_else(|| panic!("{field}: {played}"));
     let predicted_s = report["prediction"]["iteration_s"].as_f64().expect("a time");

@@ -73,8 +73,6 @@ enum Doubt {
     SharedPorts,
     /// Nor how those of workers do that share a host without asking who does.
     SharedHosts,
-    /// Nor how those do that ask, where hosts have unequal numbers of workers.
-    UnequalHosts,
     /// The runtime runs the program of another torus or BCube than the cluster's.
     OtherProgram,
 }
@@ -154,9 +152,7 @@ impl AllToAll {
     pub fn with_shared_ports(mut self) -> AllToAll {
         let shares = self.world.hosts > 1 && self.world.per_host > 1;
         for entry in self.entries.iter_mut().filter(|_| shares) {
-            let form = &self.forms[entry.form];
-            let of_unequal = (form.algorithm.for_hosts() && !self.world.is_full()).then_some(Doubt::UnequalHosts);
-            entry.doubt = of_unequal.or(is_estimate(form).then_some(Doubt::SharedHosts));
+            entry.doubt = is_estimate(&self.forms[entry.form]).then_some(Doubt::SharedHosts);
         }
         let Some(mut ports) = SharedPorts::of(self.world, &self.costs) else { return self };
         for entry in &mut self.entries {
@@ -266,10 +262,9 @@ impl AllToAll {
         self.doubted(plan).into_iter().map(|(form, doubt)| self.in_words(&self.forms[form], doubt)).collect()
     }
 
-    /// How many of these are about formulas that are estimates where workers share hosts.
+    /// How many of these are about algorithms that do not ask who shares a host.
     pub fn estimates(&self, plan: &Plan) -> usize {
-        let doubted = self.doubted(plan);
-        doubted.iter().filter(|(_, doubt)| matches!(doubt, Doubt::SharedHosts | Doubt::UnequalHosts)).count()
+        self.doubted(plan).iter().filter(|(_, doubt)| *doubt == Doubt::SharedHosts).count()
     }
 
     /// Which algorithms that operations of a plan go by are in doubt, and why; each once.
@@ -303,7 +298,7 @@ impl AllToAll {
     }
 
     fn in_words(&self, form: &ClosedForm, doubt: Doubt) -> String {
-        let World { workers, hosts, per_host, shape } = self.world;
+        let World { workers, shape, .. } = self.world;
         let (name, messages) = (form.algorithm.name(), form.messages);
         match doubt {
             Doubt::Topology => format!(
@@ -317,10 +312,6 @@ impl AllToAll {
             Doubt::SharedHosts => format!(
                 "{name} does not ask who shares a host: where workers do, as here, its formula is an estimate that is held to no \
                  program"
-            ),
-            Doubt::UnequalHosts => format!(
-                "{name} takes what its formula says, an estimate that is held to no program where one of {hosts} hosts has fewer than \
-                 {per_host} workers"
             ),
             Doubt::OtherProgram => format!(
                 "{name} follows {shape} here, and the runtime, which is told of no topology, takes another shape for {workers} \

@@ -199,7 +199,7 @@ pub enum GraphError {
         link: String,
     },
     /// A transfer over one link several times.
-    #[error("the task `{task}`: route names `{link}` twice")]
+    #[error("the task `{task}`: route names the link `{link}` twice")]
     RouteTwice {
         /// Which.
         task: String,

@@ -184,7 +184,7 @@ fn transfers_that_make_no_sense_are_refused_and_named() {
         (Task { latency_s: f64::INFINITY, ..transfer() }, "the task `a`: latency_s is inf, which is no time"),
         (Task::transfer("a", 1.0, &[]), "the task `a`: route names no link"),
         (Task::transfer("a", 1.0, &["wire", "b"]), "the task `a`: route names `b`, and there is no such link"),
-        (Task::transfer("a", 1.0, &["wire", "wire"]), "the task `a`: route names `wire` twice"),
+        (Task::transfer("a", 1.0, &["wire", "wire"]), "the task `a`: route names the link `wire` twice"),
         (after(&["b"], transfer()), "the task `a` waits for `b`, and there is no such task"),
         (after(&["a"], transfer()), "tasks wait for each other in a circle, such as a"),
     ] {

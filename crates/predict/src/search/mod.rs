@@ -11,8 +11,8 @@
 //!    case, to be compared.
 //! 3. *Schedules*: all that the grammar names, with a grid of arguments, and `schedule=auto`, whose best merge is exact on one
 //!    channel (dynamic programming) and whose overlapping plans are a heuristic. Every plan is predicted by the simulator.
-//! 4. *Improvement*: of the best ways the best plans are changed bucket by bucket (merged, split, cut) as long as the
-//!    prediction gets better: a heuristic, too. [`Candidate::gap`] says how far from its bound a candidate is at most.
+//! 4. *Improvement*: of the best ways, and the best one of each place, the best plans are changed bucket by bucket (merged, split,
+//!    cut) as long as the prediction gets better: a heuristic, too. [`Candidate::gap`] says how far from its bound a candidate is at most.
 //!
 //! The search is deterministic. Its error against all plans of small instances is tested to be below 0.5 %.
 //!

@@ -158,28 +158,6 @@ fn an_algorithm_that_is_chosen_is_in_doubt_like_one_that_is_named() {
     assert_eq!(told(&costs(1), &[small, large]), (Vec::new(), 0), "nobody shares a host");
 }
 
-/// Where hosts have unequal numbers of workers no program is simulated: what a formula says of those who ask is an estimate there, too.
-/// That of a ring counts what crosses, wherever it does.
-#[test]
-fn formulas_for_unequal_hosts_are_in_doubt() {
-    let cluster = Cluster::of_network(NETWORK, 3, 4);
-    let plan = plan_of("wfbp-a2a", &profile(&[(1 << 18, 0.0, 0.0)], 0.0), &|_| 0.0);
-    for (name, workers, says) in [
-        ("hierarchical", 12, None),
-        ("hierarchical", 9, Some("hierarchical takes what its formula says, an estimate that is held to no program")),
-        ("double-binary-tree", 9, Some("double-binary-tree does not ask who shares a host: ")),
-        ("ring", 12, None),
-        ("ring", 9, None),
-    ] {
-        let costs = AllToAll::of(&cluster, World::of(workers, 4), name, 4 << 20, 0.0).expect("costs");
-        let costs = costs.with_shared_ports();
-        let doubts = costs.doubts(&plan);
-        let expected = usize::from(says.is_some());
-        assert_eq!((doubts.len(), costs.estimates(&plan)), (expected, expected), "{name} of {workers}: {doubts:?}");
-        assert!(says.is_none_or(|says| doubts[0].starts_with(says)), "{name} of {workers}: {doubts:?}");
-    }
-}
-
 /// The runtime is told of no torus and no BCube. What it takes by itself is predicted as it runs, and so is what no program follows,
 /// as where workers share hosts.
 #[test]
