@@ -15,7 +15,7 @@ use support::{paceline, run, start_into};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A small run of every command that writes a file.
-const RUNS: [&[&str]; 22] = [
+const RUNS: [&[&str]; 23] = [
     &[
         "program",
         "verify",
