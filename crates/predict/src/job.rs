@@ -317,7 +317,8 @@ impl<'a> Subject<'a> {
     pub fn play_by_message(&self, costs: &Costs, plan: &Plan) -> Result<ByMessage, PredictError> {
         let Job { cluster, strategy, workers, .. } = self.job;
         let cluster = cluster.over(&strategy.protocol.name);
-        let programs = costs.communication.programs(plan, &cluster)?;
+        let length = costs.drawn.unwrap_or(Length::Steady);
+        let programs = costs.communication.programs(plan, &cluster, length)?;
         let classes = self.worker_classes(costs);
         let class_of: Vec<usize> = (0..workers)
             .map(|rank| {
@@ -333,7 +334,6 @@ impl<'a> Subject<'a> {
         };
         let (machine, operations) = (programs.machine(), programs.operations());
         let messages = programs.messages_of(&machine, &operations, &class_of);
-        let length = costs.drawn.unwrap_or(Length::Steady);
         let (outcome, messages) = simulate_by_message(&training, &messages, length)?;
         let iteration_s = outcome.iteration_s + costs.communication.traffic(plan).jitter_s;
         let Outcome { deviation_s, spans: timeline, .. } = outcome;

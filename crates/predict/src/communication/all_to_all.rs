@@ -289,12 +289,11 @@ impl AllToAll {
     /// Does the runtime run another program of this name? It is told of no torus and no BCube, and takes one of its own that suits
     /// the number of workers. Where these share hosts, no program follows the cluster's either, so both are the same.
     fn runs_otherwise(&self, algorithm: &dyn Algorithm) -> bool {
-        if !algorithm.for_network() {
+        let wired = matches!(self.world.shape, Shape::Torus { .. } | Shape::BCube { .. });
+        if !algorithm.for_network() || !wired || self.world.per_host > 1 {
             return false;
         }
-        let here = self.world.topology();
-        let wired = here.torus().is_some() || here.bcube().is_some();
-        wired && receivers(algorithm, &here) != receivers(algorithm, &self.world.on(Shape::Flat).topology())
+        receivers(algorithm, &self.world.topology()) != receivers(algorithm, &self.world.on(Shape::Flat).topology())
     }
 
     fn in_words(&self, form: &ClosedForm, doubt: Doubt) -> String {

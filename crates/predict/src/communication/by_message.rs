@@ -8,7 +8,7 @@ use paceline_schedule::ELEMENT_BYTES;
 use super::servers_by_message::{program_of_one, with_server};
 use super::{AllToAll, Communication, ServerCosts, World, all_to_all_costs};
 use crate::PredictError;
-use crate::iteration::{Messages, Starts};
+use crate::iteration::{Length, Messages, Starts};
 use crate::programs::{Combining, Machine, Operation, PreparedProgram};
 use crate::topology::{Network, Speeds};
 
@@ -34,9 +34,9 @@ impl Communication {
     ///
     /// # Errors
     /// Nothing travels, servers are on the only host, there are too many messages, or the topology has no room for the servers.
-    pub fn programs(&self, plan: &Plan, cluster: &Cluster) -> Result<Programs, PredictError> {
+    pub fn programs(&self, plan: &Plan, cluster: &Cluster, length: Length) -> Result<Programs, PredictError> {
         // Before there is a program of all these ranks.
-        check_messages(self.traffic(plan).messages)?;
+        check_messages(self.traffic(plan).messages, length)?;
         let programs = match self {
             Communication::None => {
                 return Err(PredictError::ByMessage("nothing travels where a worker is alone".into()));
@@ -45,7 +45,7 @@ impl Communication {
             Communication::Servers(costs) => of_servers(costs, plan, cluster)?,
         };
         // Formulas to which tiles do not matter have not counted them.
-        check_messages(programs.messages())?;
+        check_messages(programs.messages(), length)?;
         Ok(programs)
     }
 }
@@ -80,12 +80,18 @@ impl Programs {
     }
 }
 
-fn check_messages(messages: usize) -> Result<(), PredictError> {
-    if messages <= MESSAGES_MAX {
+fn check_messages(messages: usize, length: Length) -> Result<(), PredictError> {
+    // Iterations that are not drawn are ten at most.
+    let times = match length {
+        Length::Steady => 1,
+        Length::Drawn { iterations, .. } => iterations.div_ceil(10),
+    };
+    if messages.saturating_mul(times) <= MESSAGES_MAX {
         return Ok(());
     }
+    let most = MESSAGES_MAX / times;
     Err(PredictError::ByMessage(format!(
-        "an iteration has {messages} messages, and {MESSAGES_MAX} at most are played: take fewer workers"
+        "an iteration has {messages} messages, and {most} at most are played: take fewer workers"
     )))
 }
 

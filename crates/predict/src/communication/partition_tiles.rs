@@ -1,8 +1,10 @@
 //! Into which tiles the runtime cuts a partition on its way to a server and back. That counts where messages cost something besides
 //! their bytes: a partition that is cut costs it as often.
 
-use paceline_collective::{select, tiles};
-use paceline_plan::{Cluster, CollectiveKind};
+use std::sync::OnceLock;
+
+use paceline_collective::{Topology, select, tiles};
+use paceline_plan::{Cluster, CollectiveKind, LinkCosts};
 
 use super::World;
 use super::servers_by_message::with_server;
@@ -14,31 +16,47 @@ const SIZES: usize = 13;
 /// Formulas of larger worlds take long, and their tiles hardly change.
 const WORKERS_MAX: usize = 128;
 
-/// Bytes of a tile, by size of the partition. Empty: nobody asks, and one is as good as many.
-#[derive(Clone, Debug, Default)]
-pub(super) struct PartitionTiles(Vec<usize>);
+/// Tiles by size of the partition, found when they are asked for. None: nobody asks, and one is as good as many.
+#[derive(Default)]
+pub(super) struct PartitionTiles(Option<Known>);
+
+struct Known {
+    /// The workers and a server.
+    topology: Topology,
+    counted: LinkCosts,
+    tile_bytes: [OnceLock<usize>; SIZES],
+}
 
 impl PartitionTiles {
     /// As the runtime would choose them, for a server on a host of its own or beside the first worker.
     pub fn of(cluster: &Cluster, world: &World, dedicated: bool) -> PartitionTiles {
-        let hosts = world.hosts.min((WORKERS_MAX / world.per_host).max(1));
+        let hosts = world.hosts.min((WORKERS_MAX / world.per_host).max(2));
         let small = World { hosts, workers: world.workers.min(hosts * world.per_host), ..*world };
         let topology = with_server(&small, if dedicated { hosts } else { 0 });
         let counted = cluster.counted_costs_among(hosts);
-        let of_size = |place: usize| {
-            let bytes = (SMALLEST << place) as usize;
-            let choice = select::cheapest(CollectiveKind::PushPull, &topology, bytes, &counted, |_| true);
-            choice.map_or(bytes, |choice| choice.tile_bytes)
-        };
-        PartitionTiles((0..SIZES).map(of_size).collect())
+        PartitionTiles(Some(Known { topology, counted, tile_bytes: Default::default() }))
     }
 
     /// How many tiles a partition is.
     pub fn count(&self, bytes: u64) -> usize {
-        let Some(last) = self.0.len().checked_sub(1).filter(|_| bytes > SMALLEST) else { return 1 };
-        // Of the sizes that are known, the nearest.
-        let place = ((bytes as f64 / SMALLEST as f64).log2().round() as usize).min(last);
-        tiles(bytes as usize, self.0[place])
+        let Some(known) = self.0.as_ref().filter(|_| bytes > SMALLEST) else { return 1 };
+        // Of the sizes that are looked at, the nearest.
+        let place = ((bytes as f64 / SMALLEST as f64).log2().round() as usize).min(SIZES - 1);
+        tiles(
+            bytes as usize,
+            *known.tile_bytes[place].get_or_init(|| known.tile_bytes_of((SMALLEST << place) as usize)),
+        )
+    }
+}
+
+impl Known {
+    fn tile_bytes_of(&self, bytes: usize) -> usize {
+        let choice = select::cheapest(CollectiveKind::PushPull, &self.topology, bytes, &self.counted, |_| true);
+        match choice.map_or(bytes, |choice| choice.tile_bytes) {
+            // What is somewhat larger is one tile, too.
+            tile_bytes if tile_bytes >= bytes => 2 * bytes,
+            tile_bytes => tile_bytes,
+        }
     }
 }
 
@@ -56,18 +74,18 @@ mod tests {
             let cluster = Cluster::of_network(network, hosts, per_host);
             let world = World::of(hosts * per_host, per_host);
             let found = PartitionTiles::of(&cluster, &world, false);
-            for bytes in [1_u64 << 10, 16 << 10, 100_000, 1 << 20, 4_096_000, 300 << 20] {
-                let count = found.count(bytes);
-                assert!(count >= 1 && (bytes > 16 << 10 || count == 1), "{bytes}: {count}");
-            }
-            if hosts * per_host <= 8 {
-                let topology = with_server(&world, 0);
-                let counted = cluster.counted_costs_among(hosts);
-                let choice = select::cheapest(CollectiveKind::PushPull, &topology, 1 << 20, &counted, |_| true);
-                let tile_bytes = choice.expect("a program").tile_bytes;
-                assert_eq!(found.count(1 << 20), tiles(1 << 20, tile_bytes), "{hosts} x {per_host}");
+            assert_eq!([1, 16 << 10].map(|bytes| found.count(bytes)), [1, 1]);
+            let topology = with_server(&world, 0);
+            let counted = cluster.counted_costs_among(hosts);
+            for bytes in [32_usize << 10, 1 << 20, 4 << 20] {
+                let choice = select::cheapest(CollectiveKind::PushPull, &topology, bytes, &counted, |_| true);
+                let expected = tiles(bytes, choice.expect("a program").tile_bytes);
+                assert_eq!(found.count(bytes as u64), expected, "{bytes} on {hosts} x {per_host}");
             }
         }
         assert_eq!(PartitionTiles::default().count(1 << 30), 1);
+        // What is sent whole is so a little above a size that is looked at, too.
+        let found = PartitionTiles::of(&Cluster::of_network(network, 2, 1), &World::of(2, 1), false);
+        assert_eq!([20_000, 22_000].map(|bytes| found.count(bytes)), [1, 1]);
     }
 }
