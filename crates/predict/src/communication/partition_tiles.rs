@@ -18,7 +18,7 @@ const WORKERS_MAX: usize = 128;
 
 /// Tiles by size of the partition, found when they are asked for. None: nobody asks, and one is as good as many.
 #[derive(Default)]
-pub(super) struct PartitionTiles(Option<Known>);
+pub(super) struct PartitionTiles(Option<Box<Known>>);
 
 struct Known {
     /// The workers and a server.
@@ -34,7 +34,7 @@ impl PartitionTiles {
         let small = World { hosts, workers: world.workers.min(hosts * world.per_host), ..*world };
         let topology = with_server(&small, if dedicated { hosts } else { 0 });
         let counted = cluster.counted_costs_among(hosts);
-        PartitionTiles(Some(Known { topology, counted, tile_bytes: Default::default() }))
+        PartitionTiles(Some(Box::new(Known { topology, counted, tile_bytes: Default::default() })))
     }
 
     /// How many tiles a partition is.
