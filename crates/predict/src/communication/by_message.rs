@@ -1,5 +1,7 @@
 //! The programs by which the operations of a plan travel, prepared to be played together.
 
+use std::collections::HashMap;
+
 use paceline_collective::cost::Load;
 use paceline_collective::{WINDOW, select, tiles};
 use paceline_plan::{Cluster, CollectiveKind, Constant, Hosts, LinkCosts, Plan, ServerConstants, Shape};
@@ -140,7 +142,7 @@ fn of_all_to_all(costs: &AllToAll, plan: &Plan, cluster: &Cluster) -> Result<Pro
     })
 }
 
-/// A push and a pull of each partition, whole.
+/// A push and a pull of each partition, by the algorithm and in the tiles that the runtime would choose.
 fn of_servers(costs: &ServerCosts, plan: &Plan, cluster: &Cluster) -> Result<Programs, PredictError> {
     let world = costs.world;
     if world.hosts == 1 {
@@ -155,11 +157,15 @@ fn of_servers(costs: &ServerCosts, plan: &Plan, cluster: &Cluster) -> Result<Pro
     let counted = cluster.counted_costs_among(world.hosts);
     let mut known: Vec<(usize, &str)> = Vec::new();
     let mut prepared = Vec::new();
+    // By host of the server and bytes: plans have few sizes, and choosing looks at all ranks.
+    let mut choices = HashMap::new();
     let mut operations = Vec::with_capacity(plan.operations());
     for ((_, partition), bytes) in plan.partitions().zip(bytes_of(plan)) {
         let shard = partition.shard.unwrap_or(0);
         let host = host_of(shard);
-        let choice = select::cheapest(CollectiveKind::PushPull, &with_server(&world, host), bytes, &counted, |_| true);
+        let choice = *choices.entry((host, bytes)).or_insert_with(|| {
+            select::cheapest(CollectiveKind::PushPull, &with_server(&world, host), bytes, &counted, |_| true)
+        });
         let Some(choice) = choice else {
             return Err(PredictError::ByMessage(format!("no program pushes from {} workers and pulls", world.workers)));
         };

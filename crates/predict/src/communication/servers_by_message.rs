@@ -46,16 +46,15 @@ pub(super) fn seconds_per_byte(world: &World, shards: usize, places: usize, cost
 /// A push and pull of a partition as large as a tile at each of the servers, which are on these hosts: all at once. Ranks are the
 /// workers, then the servers.
 fn program(world: &World, servers: &[usize]) -> Result<(PreparedProgram, Hosts), Refusal> {
-    let hosts_of_workers = (0..world.workers).map(|rank| rank / world.per_host);
     let algorithm = registry::find(CollectiveKind::PushPull, "hierarchical").expect("it is built in");
     let mut all = vec![RankProgram::default(); world.workers + servers.len()];
     let mut parts = 1;
     for (server, &host) in servers.iter().enumerate() {
-        let topology = Topology::of_hosts(&hosts_of_workers.clone().chain([host]).collect::<Vec<_>>());
-        let one = algorithm.program(&topology, world.workers);
+        let one = algorithm.program(&with_server(world, host), world.workers);
         parts = one.parts;
         append(&mut all, &one, server);
     }
+    let hosts_of_workers = (0..world.workers).map(|rank| rank / world.per_host);
     let by_rank = hosts_of_workers.chain(servers.iter().copied()).collect();
     let hosts = Hosts::of_ranks(by_rank).expect("hosts have numbers below those of the workers on them");
     let (kind, algorithm) = (CollectiveKind::PushPull, "hierarchical".to_owned());
