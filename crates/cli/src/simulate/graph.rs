@@ -8,6 +8,7 @@ use paceline_predict::graph::{Played, TaskGraph, Work};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::timeline::in_tracks;
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::{JsonFile, PlainFile};
 
@@ -113,18 +114,10 @@ fn trace_events(report: &Report<'_>) -> Value {
 fn threads(report: &Report<'_>) -> (Vec<usize>, usize) {
     let of_resource = |name: &str| report.resources.iter().position(|busy| busy.resource == name).unwrap_or(0);
     let mut threads: Vec<usize> = report.tasks.iter().map(|task| task.resource.map_or(0, of_resource)).collect();
-    let mut transfers: Vec<usize> = (0..threads.len()).filter(|&task| report.tasks[task].resource.is_none()).collect();
-    transfers.sort_by(|&one, &other| report.tasks[one].start_s.total_cmp(&report.tasks[other].start_s));
-    // When each thread of transfers is free again.
-    let mut free_s: Vec<f64> = Vec::new();
-    for task in transfers {
-        let Piece { start_s, end_s, .. } = report.tasks[task];
-        let thread = free_s.iter().position(|&free_s| free_s <= start_s).unwrap_or(free_s.len());
-        if thread == free_s.len() {
-            free_s.push(end_s);
-        }
-        free_s[thread] = end_s;
-        threads[task] = report.resources.len() + thread;
+    let transfers = (0..threads.len()).filter(|&task| report.tasks[task].resource.is_none());
+    let tracks = in_tracks(transfers, |&task| [report.tasks[task].start_s, report.tasks[task].end_s]);
+    for (track, transfers) in tracks.iter().enumerate() {
+        transfers.iter().for_each(|&task| threads[task] = report.resources.len() + track);
     }
-    (threads, report.resources.len() + free_s.len())
+    (threads, report.resources.len() + tracks.len())
 }

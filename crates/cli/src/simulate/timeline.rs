@@ -29,8 +29,8 @@ pub fn trace_events(job: &Job<'_>, prediction: &Prediction) -> Value {
     };
     let mut thread = 0;
     for lane in Lane::ALL {
-        let spans: Vec<&Span> = prediction.timeline.iter().filter(|span| span.lane == lane).collect();
-        for (number, track) in in_tracks(&spans).into_iter().enumerate() {
+        let spans = prediction.timeline.iter().filter(|span| span.lane == lane);
+        for (number, track) in in_tracks(spans, |span| [span.start_s, span.end_s]).into_iter().enumerate() {
             let name = if number == 0 { lane.name().to_owned() } else { format!("{} ({})", lane.name(), number + 1) };
             events.push(json!({"ph": "M", "name": "thread_name", "pid": 0, "tid": thread, "args": {"name": name}}));
             events.push(json!({
@@ -52,15 +52,19 @@ fn mark(name: &str, ts: f64) -> Value {
     json!({"ph": "i", "s": "p", "name": name, "pid": 0, "tid": 0, "ts": ts})
 }
 
-/// Spans, which are in the order of their starts, in as few tracks as it takes for none to begin before the one before it has
-/// ended.
-fn in_tracks<'a>(spans: &[&'a Span]) -> Vec<Vec<&'a Span>> {
-    let mut tracks: Vec<Vec<&Span>> = Vec::new();
-    for &span in spans {
-        let free = |track: &&mut Vec<&Span>| track.last().is_none_or(|last| last.end_s <= span.start_s);
+/// Pieces that begin and end at these times, in as few tracks as it takes for none to begin before the one before it has ended; in
+/// each in the order of their starts.
+pub fn in_tracks<T>(pieces: impl IntoIterator<Item = T>, times_s: impl Fn(&T) -> [f64; 2]) -> Vec<Vec<T>> {
+    let start_of = |piece: &T| times_s(piece)[0];
+    let mut pieces: Vec<T> = pieces.into_iter().collect();
+    pieces.sort_by(|one, other| start_of(one).total_cmp(&start_of(other)));
+    let mut tracks: Vec<Vec<T>> = Vec::new();
+    for piece in pieces {
+        let start_s = start_of(&piece);
+        let free = |track: &&mut Vec<T>| track.last().is_none_or(|last| times_s(last)[1] <= start_s);
         match tracks.iter_mut().find(free) {
-            Some(track) => track.push(span),
-            None => tracks.push(vec![span]),
+            Some(track) => track.push(piece),
+            None => tracks.push(vec![piece]),
         }
     }
     tracks

@@ -1,10 +1,10 @@
 //! From a cluster and a strategy to what operations go through.
 
 mod all_to_all;
-mod by_message;
 mod closed_forms;
 mod on_topology;
 mod partition_tiles;
+mod programs_of_plan;
 mod server_hosts;
 mod servers;
 mod servers_by_message;

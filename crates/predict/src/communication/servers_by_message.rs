@@ -109,11 +109,11 @@ fn append(all: &mut [RankProgram], one: &Program, server: usize) {
 
 #[cfg(test)]
 mod tests {
+    use paceline_collective::{select, tiles};
     use paceline_plan::{Cluster, Constant, Shape};
     use paceline_schedule::{Workload, plan};
     use paceline_strategy::Registry;
 
-    use super::super::partition_tiles::PartitionTiles;
     use super::super::{ServerCosts, Traffic};
     use super::*;
     use crate::iteration::tests::profile;
@@ -191,10 +191,7 @@ mod tests {
             let network = Network::new(Shape::Flat, &hosts, &Speeds::of(self.network)).expect("a network");
             let algorithm = registry::find(kind, name).expect("an algorithm");
             let program = PreparedProgram::of_algorithm(algorithm, &topology, root).expect("a program");
-            // Each cut as the runtime does.
-            let cluster = Cluster::of_network(self.network, self.hosts, self.per_host);
-            let tiles = PartitionTiles::of(&cluster, &World::of(self.workers(), self.per_host), dedicated);
-            let cut = if self.network.across.overhead_s > 0.0 { tiles.count(PARTITION_BYTES as u64) } else { 1 };
+            let cut = if self.network.across.overhead_s > 0.0 { self.tiles_of_one(dedicated) } else { 1 };
             let load = Load {
                 bytes: PARTITIONS * PARTITION_BYTES,
                 tile_bytes: partitions_a_tile * PARTITION_BYTES / cut,
@@ -202,6 +199,17 @@ mod tests {
             };
             let machine = Machine { combining: Combining::Beside, ..Machine::new(&network) };
             simulate(&program, &load, &machine).expect("it ends").seconds
+        }
+
+        /// Into how many tiles the runtime cuts a partition that is pushed to a server on a host of its own, or beside worker 0, and
+        /// pulled from there.
+        fn tiles_of_one(&self, dedicated: bool) -> usize {
+            let workers = (0..self.workers()).map(|rank| rank / self.per_host);
+            let server = if dedicated { self.hosts } else { 0 };
+            let topology = Topology::of_hosts(&workers.chain([server]).collect::<Vec<_>>());
+            let costs = Cluster::of_network(self.network, self.hosts, self.per_host).counted_costs_among(self.hosts);
+            let choice = select::cheapest(CollectiveKind::PushPull, &topology, PARTITION_BYTES, &costs, |_| true);
+            tiles(PARTITION_BYTES, choice.expect("a program").tile_bytes)
         }
 
         fn compare(&self, servers: &str, by_message: f64) {

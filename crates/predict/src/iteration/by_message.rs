@@ -7,14 +7,12 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::rc::Rc;
 
 use paceline_collective::verify::Refusal;
 use paceline_plan::{OperationNumber, TensorId};
-use paceline_schedule::Dispatcher;
 
 use super::length::Iterations;
-use super::script::{Action, script};
+use super::script::{Next, Progress};
 use super::{Lane, Length, Outcome, Span, Training};
 use crate::agenda::Agenda;
 use crate::flows::SIMULTANEOUS;
@@ -52,7 +50,7 @@ const FRAME_BYTES: f64 = (256 << 10) as f64;
 
 /// Where workers wait for each other, one by one and in different orders, they give up after so many seconds in which nothing moves, as
 /// they do in the runtime.
-const PATIENCE_S: f64 = 0.02;
+pub(crate) const PATIENCE_S: f64 = 0.02;
 
 /// Simulates training. The iterations are those of the first worker of the first class; their messages, of all workers and servers,
 /// are counted in the last one. Of the training, what its operations go through is not asked, nor how they interfere.
@@ -92,17 +90,12 @@ struct Run<'a> {
 
 struct Worker {
     class: usize,
-    script: Rc<[Action]>,
-    /// What of it is next.
-    next: usize,
-    dispatcher: Dispatcher,
+    progress: Progress,
     computes: Option<Computing>,
-    waits_for: Option<usize>,
     /// Times the mean: how slow it is in this iteration.
     pace: f64,
-    /// When its iterations began, and how many backward passes have.
+    /// When its iterations began.
     began: Vec<f64>,
-    passes: u32,
     /// Operations that it may begin, and the one that is about to.
     waiting: BinaryHeap<Reverse<Turn>>,
     starting: Option<Turn>,
@@ -130,26 +123,21 @@ struct Computing {
 
 impl<'a> Run<'a> {
     fn new(training: &'a Training<'a>, messages: &'a Messages<'a>, length: Length) -> Run<'a> {
-        let dispatcher = Dispatcher::new(training.plan);
+        let of_class: Vec<Progress> = training.classes.iter().map(|class| Progress::new(training, class)).collect();
         let count = training.plan.operations();
         let mut by_place = vec![0; count];
-        (0..count).for_each(|operation| by_place[dispatcher.place(operation)] = operation);
+        (0..count).for_each(|operation| by_place[of_class[0].dispatcher.place(operation)] = operation);
         let operations: Vec<Operation<'a>> = by_place.iter().map(|&number| messages.operations[number]).collect();
         let mut under_way = UnderWay::new(&operations, messages.machine).in_frames(FRAME_BYTES);
         let count_workers = messages.class_of.len();
         (count_workers..messages.machine.network.world())
             .for_each(|server| under_way.has_processor(server, messages.server_gamma));
-        let scripts: Vec<Rc<[Action]>> = training.classes.iter().map(|class| script(training, class).into()).collect();
         let workers = messages.class_of.iter().map(|&class| Worker {
             class,
-            script: scripts[class].clone(),
-            next: 0,
-            dispatcher: dispatcher.clone(),
+            progress: of_class[class].clone(),
             computes: None,
-            waits_for: None,
             pace: 1.0,
             began: Vec::new(),
-            passes: 0,
             waiting: BinaryHeap::new(),
             starting: None,
             open: 0,
@@ -241,31 +229,15 @@ impl<'a> Run<'a> {
     fn proceed(&mut self, worker: usize) {
         while !self.done {
             let of = &mut self.workers[worker];
-            let action = of.script[of.next % of.script.len()];
-            if let Action::Wait { bucket } = action
-                && !of.dispatcher.has_arrived(bucket)
-            {
-                of.waits_for = Some(bucket);
-                return;
-            }
-            of.next += 1;
-            match action {
-                Action::Start => self.start(worker),
-                Action::Compute { seconds, lane, tensor } => {
+            let Some(next) = of.progress.go_on() else { return };
+            match next {
+                Next::Start => self.start(worker),
+                Next::Compute { seconds, lane, tensor } => {
                     of.computes = Some(Computing { began: self.now, lane, tensor });
                     self.agenda.push(self.now + seconds * of.pace, Due::Computed(worker));
                     return;
                 }
-                Action::Wait { .. } => {}
-                Action::Backward => {
-                    of.passes += 1;
-                    of.dispatcher.begin();
-                }
-                Action::Ready { tensor } => {
-                    if of.dispatcher.ready(tensor).is_some() {
-                        self.dispatch(worker);
-                    }
-                }
+                Next::Dispatch => self.dispatch(worker),
             }
         }
     }
@@ -310,8 +282,9 @@ impl<'a> Run<'a> {
         let count = self.by_place.len() as Turn;
         let in_turn = self.messages.starts == Starts::OneByOne || self.messages.start_s > 0.0;
         let of = &mut self.workers[worker];
-        while let Some(operation) = of.dispatcher.next() {
-            let turn = (of.passes - 1) * count + of.dispatcher.place(operation) as Turn;
+        let Progress { dispatcher, passes, .. } = &mut of.progress;
+        while let Some(operation) = dispatcher.next() {
+            let turn = (*passes - 1) * count + dispatcher.place(operation) as Turn;
             of.waiting.push(Reverse(turn));
         }
         if in_turn {
@@ -375,11 +348,9 @@ impl<'a> Run<'a> {
         self.span(worker, Lane::Links, self.workers[worker].began_at[place], None, Some(operation));
         let of = &mut self.workers[worker];
         of.open -= 1;
-        let bucket = of.dispatcher.finished(operation);
-        let wakes = bucket.is_some() && of.waits_for == bucket;
+        let wakes = of.progress.finished(operation);
         self.dispatch(worker);
         if wakes {
-            self.workers[worker].waits_for = None;
             self.proceed(worker);
         }
     }

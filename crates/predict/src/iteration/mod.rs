@@ -49,6 +49,8 @@ pub(crate) mod tests;
 
 use paceline_plan::{OperationNumber, Plan, Profile, TensorId};
 
+#[cfg(test)]
+pub(crate) use by_message::PATIENCE_S;
 pub(crate) use by_message::{Messages, Starts, simulate_by_message};
 pub use operations::{Line, Operations, Part};
 pub use pace::Spread;

@@ -6,14 +6,13 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use paceline_plan::{OperationNumber, TensorId};
-use paceline_schedule::Dispatcher;
 
 use super::event::{Event, Kind, Work};
 use super::length::Iterations;
 use super::line::Line;
 use super::links::{Delivered, Links};
 use super::operations::Stage;
-use super::script::{Action, script};
+use super::script::{Next, Progress};
 use super::server::Server;
 use super::{Lane, Length, Line as LineKind, Outcome, Part, Span, Training};
 
@@ -38,12 +37,8 @@ pub(super) struct Run<'a> {
 
 /// The workers of a class.
 struct Workers {
-    script: Vec<Action>,
-    /// What of it is next.
-    next: usize,
-    dispatcher: Dispatcher,
+    progress: Progress,
     work: Option<Work>,
-    waits_for: Option<usize>,
     /// Times the mean: how slow the slowest is in this iteration.
     pace: f64,
     /// When its iterations began.
@@ -73,17 +68,15 @@ impl<'a> Run<'a> {
         let operations = training.operations;
         let classes = training.classes.len();
         let workers = training.classes.iter().map(|class| Workers {
-            script: script(training, class),
-            next: 0,
-            dispatcher: Dispatcher::new(training.plan),
+            progress: Progress::new(training, class),
             work: None,
-            waits_for: None,
             pace: 1.0,
             began: Vec::new(),
         });
         let workers: Vec<Workers> = workers.collect();
         let mut by_place = vec![0; operations.count()];
-        (0..operations.count()).for_each(|operation| by_place[workers[0].dispatcher.place(operation)] = operation);
+        let dispatcher = &workers[0].progress.dispatcher;
+        (0..operations.count()).for_each(|operation| by_place[dispatcher.place(operation)] = operation);
         let mut served = vec![Vec::new(); operations.servers()];
         for (operation, (bucket, _)) in training.plan.partitions().enumerate() {
             if let Some(server) = operations.server_of(operation) {
@@ -151,25 +144,11 @@ impl<'a> Run<'a> {
     /// Goes on with the script of a class until it takes time.
     fn proceed(&mut self, class: usize) {
         while !self.done {
-            let workers = &mut self.workers[class];
-            let action = workers.script[workers.next % workers.script.len()];
-            if let Action::Wait { bucket } = action
-                && !workers.dispatcher.has_arrived(bucket)
-            {
-                workers.waits_for = Some(bucket);
-                return;
-            }
-            workers.next += 1;
-            match action {
-                Action::Start => self.start(class),
-                Action::Compute { seconds, lane, tensor } => return self.compute(class, seconds, lane, tensor),
-                Action::Wait { .. } => {}
-                Action::Backward => workers.dispatcher.begin(),
-                Action::Ready { tensor } => {
-                    if workers.dispatcher.ready(tensor).is_some() {
-                        self.dispatch(class);
-                    }
-                }
+            let Some(next) = self.workers[class].progress.go_on() else { return };
+            match next {
+                Next::Start => self.start(class),
+                Next::Compute { seconds, lane, tensor } => return self.compute(class, seconds, lane, tensor),
+                Next::Dispatch => self.dispatch(class),
             }
         }
     }
@@ -292,7 +271,7 @@ impl<'a> Run<'a> {
     /// Starts what the dispatcher of a class gives.
     fn dispatch(&mut self, class: usize) {
         let uses_line = self.training.operations.uses_line();
-        while let Some(operation) = self.workers[class].dispatcher.next() {
+        while let Some(operation) = self.workers[class].progress.dispatcher.next() {
             match self.training.operations.line() {
                 LineKind::Buses if uses_line => self.get_on(class, operation),
                 _ => self.is_through(operation),
@@ -315,7 +294,7 @@ impl<'a> Run<'a> {
 
     /// The place of an operation in the dispatchers' order.
     fn place(&self, operation: OperationNumber) -> usize {
-        self.workers[0].dispatcher.place(operation)
+        self.workers[0].progress.dispatcher.place(operation)
     }
 
     /// An operation enters its next stage, or has arrived.
@@ -391,12 +370,9 @@ impl<'a> Run<'a> {
             self.serve(server);
         }
         for class in 0..self.workers.len() {
-            let workers = &mut self.workers[class];
-            let bucket = workers.dispatcher.finished(operation);
-            let wakes = bucket.is_some() && workers.waits_for == bucket;
+            let wakes = self.workers[class].progress.finished(operation);
             self.dispatch(class);
             if wakes {
-                self.workers[class].waits_for = None;
                 self.proceed(class);
             }
         }

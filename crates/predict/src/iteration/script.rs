@@ -1,10 +1,88 @@
-use paceline_plan::{Profile, TensorId};
+use std::rc::Rc;
+
+use paceline_plan::{OperationNumber, Profile, TensorId};
+use paceline_schedule::Dispatcher;
 
 use super::{Announce, Lane, Training, WorkerClass};
 
+/// How far a worker, or all those of a class, are in what they do in every iteration.
+#[derive(Clone)]
+pub(super) struct Progress {
+    script: Rc<[Action]>,
+    /// What of it is next.
+    next: usize,
+    pub dispatcher: Dispatcher,
+    /// A bucket that has not arrived.
+    waits_for: Option<usize>,
+    /// Backward passes that have begun.
+    pub passes: u32,
+}
+
+/// What a simulator has to do for a script to go on.
+#[derive(Clone, Copy)]
+pub(super) enum Next {
+    /// An iteration begins.
+    Start,
+    /// Let so many seconds pass, on average, before it goes on.
+    Compute { seconds: f64, lane: Lane, tensor: Option<TensorId> },
+    /// The dispatcher may have operations to begin.
+    Dispatch,
+}
+
+impl Progress {
+    /// Of a class, before its first iteration.
+    pub fn new(training: &Training<'_>, class: &WorkerClass<'_>) -> Progress {
+        Progress {
+            script: script(training, class).into(),
+            next: 0,
+            dispatcher: Dispatcher::new(training.plan),
+            waits_for: None,
+            passes: 0,
+        }
+    }
+
+    /// Goes on until there is something to do. None: it waits for a bucket.
+    pub fn go_on(&mut self) -> Option<Next> {
+        loop {
+            let action = self.script[self.next % self.script.len()];
+            if let Action::Wait { bucket } = action
+                && !self.dispatcher.has_arrived(bucket)
+            {
+                self.waits_for = Some(bucket);
+                return None;
+            }
+            self.next += 1;
+            match action {
+                Action::Start => return Some(Next::Start),
+                Action::Compute { seconds, lane, tensor } => return Some(Next::Compute { seconds, lane, tensor }),
+                Action::Wait { .. } => {}
+                Action::Backward => {
+                    self.passes += 1;
+                    self.dispatcher.begin();
+                }
+                Action::Ready { tensor } => {
+                    if self.dispatcher.ready(tensor).is_some() {
+                        return Some(Next::Dispatch);
+                    }
+                }
+            }
+        }
+    }
+
+    /// An operation has ended. Has that been waited for, so that the script goes on?
+    pub fn finished(&mut self, operation: OperationNumber) -> bool {
+        let bucket = self.dispatcher.finished(operation);
+        let wakes = bucket.is_some() && self.waits_for == bucket;
+        if wakes {
+            self.waits_for = None;
+        }
+        wakes
+    }
+}
+
 /// What the workers of a class do in an iteration, one thing after the other.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Action {
+#[derive(Clone, Copy)]
+enum Action {
     /// An iteration begins.
     Start,
     /// Computes so long, on average.
@@ -21,7 +99,7 @@ pub(super) enum Action {
 ///
 /// With overlap, forward waits layer by layer and updates each tensor before its first use, in its share of the optimiser's
 /// time; otherwise everything arrives and is updated before the iteration ends.
-pub(super) fn script(training: &Training<'_>, class: &WorkerClass<'_>) -> Vec<Action> {
+fn script(training: &Training<'_>, class: &WorkerClass<'_>) -> Vec<Action> {
     let mut writer = Writer { training, class, actions: vec![Action::Start] };
     if training.plan.forward_overlap {
         writer.overlapped_forward();

@@ -1,6 +1,7 @@
 //! Whole iterations, message by message: what predictions are held to.
 
 use super::*;
+use crate::iteration::PATIENCE_S;
 use crate::iteration::tests::profile;
 
 /// Ten layers of all sizes, so many times: each ten have 12 MB of gradients, and 15 ms of computation.
@@ -111,7 +112,8 @@ fn iterations_with_servers_are_what_their_messages_take() {
 }
 
 /// Start-ups that occupy the worker's port, and those that wait for the operation in front. Where workers end at different times and
-/// urgent operations come in between, two may wait for each other until their patience is over, of which formulas know nothing.
+/// urgent operations come in between, two may wait for each other until their patience is over, of which formulas know nothing. When it
+/// is, all begin the most urgent operation that has not ended, and it ends: so there is patience for each operation at most.
 #[test]
 fn operations_that_take_time_to_start_end_all_the_same() {
     let profile = layers(2);
@@ -119,18 +121,27 @@ fn operations_that_take_time_to_start_end_all_the_same() {
     let mut cluster = case.cluster();
     cluster.operation.start_s = Constant::exact(0.5e-3);
     cluster.unlike = vec![UnlikeWorkers { ranks: vec![1], slower: 1.2 }, UnlikeWorkers { ranks: vec![3], slower: 1.1 }];
+    let both = |text: &str| {
+        let strategy = strategy(text);
+        let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers: 4, local_batch: None };
+        let predicted = estimate(&job).expect("a prediction");
+        let played_s = predict_by_message(&job, &predicted.plan).expect("an iteration").iteration_s;
+        (predicted, played_s)
+    };
     for (text, near) in [
         ("wfbp-a2a", 0.06),
         ("schedule=wfbp,arch=a2a:ring:1ms", 0.02),
-        ("schedule=bytescheduler,arch=a2a:ring:1ms", 9.0),
         ("schedule=wfbp,arch=ps:1:1MiB:colocated:aggregate:1ms", 0.04),
     ] {
-        let Ok(strategy) = Registry::built_in().parse(text) else { panic!("{text} is no strategy") };
-        let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers: 4, local_batch: None };
-        let predicted = estimate(&job).expect("a prediction");
-        let played = predict_by_message(&job, &predicted.plan).expect("an iteration");
-        held(near, &[(played.iteration_s / predicted.iteration_s, text.to_owned())]);
+        let (predicted, played_s) = both(text);
+        held(near, &[(played_s / predicted.iteration_s, text.to_owned())]);
     }
+    let (predicted, played_s) = both("schedule=bytescheduler,arch=a2a:ring:1ms");
+    let patience_s = predicted.plan.operations() as f64 * PATIENCE_S;
+    // Besides, at worst all that computes and travels comes one after the other.
+    let in_turn_s = predicted.forward_s + predicted.backward_s + predicted.update_s + predicted.communication_s;
+    let expected = 0.94 * predicted.iteration_s..1.06 * in_turn_s + patience_s;
+    assert!(expected.contains(&played_s), "{played_s} s, not {expected:?}");
 }
 
 /// Each worker draws for itself, and the mean is that of the slowest of all.

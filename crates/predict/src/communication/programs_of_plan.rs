@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use paceline_collective::cost::Load;
+use paceline_collective::verify::Refusal;
 use paceline_collective::{WINDOW, select, tiles};
 use paceline_plan::{Cluster, CollectiveKind, Constant, Hosts, LinkCosts, Plan, ServerConstants, Shape};
 use paceline_schedule::ELEMENT_BYTES;
@@ -97,6 +98,37 @@ fn check_messages(messages: usize, length: Length) -> Result<(), PredictError> {
     )))
 }
 
+/// How the operations of a plan travel, found one after the other.
+#[derive(Default)]
+struct Prepared {
+    /// Of each program its server, or 0, and its algorithm.
+    names: Vec<(usize, &'static str)>,
+    programs: Vec<PreparedProgram>,
+    /// By operation: which of the programs, and what it carries.
+    operations: Vec<(usize, Load)>,
+}
+
+impl Prepared {
+    /// The next operation goes by the program of this name, which is prepared if none has gone by it yet.
+    fn push(
+        &mut self,
+        name: (usize, &'static str),
+        [bytes, tile_bytes]: [usize; 2],
+        prepare: impl FnOnce() -> Result<PreparedProgram, Refusal>,
+    ) -> Result<(), Refusal> {
+        let program = match self.names.iter().position(|known| *known == name) {
+            Some(program) => program,
+            None => {
+                self.programs.push(prepare()?);
+                self.names.push(name);
+                self.programs.len() - 1
+            }
+        };
+        self.operations.push((program, Load { bytes, tile_bytes, window: WINDOW }));
+        Ok(())
+    }
+}
+
 /// Bytes of the operations of a plan, by their numbers.
 fn bytes_of(plan: &Plan) -> impl Iterator<Item = usize> + '_ {
     plan.partitions().map(|(_, partition)| partition.elements.len() * ELEMENT_BYTES as usize)
@@ -107,21 +139,12 @@ fn of_all_to_all(costs: &AllToAll, plan: &Plan, cluster: &Cluster) -> Result<Pro
     let world = costs.world;
     let links = all_to_all_costs(cluster, world.hosts);
     let topology = world.topology();
-    let (mut names, mut prepared, mut meet): (Vec<&str>, Vec<PreparedProgram>, usize) = (Vec::new(), Vec::new(), 1);
-    let mut operations = Vec::with_capacity(plan.operations());
+    let (mut prepared, mut meet) = (Prepared::default(), 1);
     for bytes in bytes_of(plan) {
         let (algorithm, tile_bytes) = costs.way(bytes as u64);
-        let known = names.iter().position(|name| *name == algorithm.name());
-        let program = match known {
-            Some(program) => program,
-            None => {
-                names.push(algorithm.name());
-                prepared.push(PreparedProgram::of_algorithm(algorithm, &topology, 0)?);
-                meet = meet.max(algorithm.fan_in(&topology));
-                names.len() - 1
-            }
-        };
-        operations.push((program, Load { bytes, tile_bytes, window: WINDOW }));
+        let program = || PreparedProgram::of_algorithm(algorithm, &topology, 0);
+        prepared.push((0, algorithm.name()), [bytes, tile_bytes], program)?;
+        meet = meet.max(algorithm.fan_in(&topology));
     }
     let mut left_out = left_out(cluster);
     // As the formulas have it: across hosts nothing is lost within them.
@@ -134,8 +157,8 @@ fn of_all_to_all(costs: &AllToAll, plan: &Plan, cluster: &Cluster) -> Result<Pro
         network: network(&world, on_hosts, &links, cluster)?,
         gamma: links.across.gamma,
         server_gamma: 0.0,
-        prepared,
-        operations,
+        prepared: prepared.programs,
+        operations: prepared.operations,
         start_s: costs.start_s,
         starts: if costs.one_by_one { Starts::OneByOne } else { Starts::OnPort },
         left_out,
@@ -155,11 +178,9 @@ fn of_servers(costs: &ServerCosts, plan: &Plan, cluster: &Cluster) -> Result<Pro
     };
     let shards = costs.servers.shards;
     let counted = cluster.counted_costs_among(world.hosts);
-    let mut known: Vec<(usize, &str)> = Vec::new();
-    let mut prepared = Vec::new();
+    let mut prepared = Prepared::default();
     // By host of the server and bytes: plans have few sizes, and choosing looks at all ranks.
     let mut choices = HashMap::new();
-    let mut operations = Vec::with_capacity(plan.operations());
     for ((_, partition), bytes) in plan.partitions().zip(bytes_of(plan)) {
         let shard = partition.shard.unwrap_or(0);
         let host = host_of(shard);
@@ -169,16 +190,8 @@ fn of_servers(costs: &ServerCosts, plan: &Plan, cluster: &Cluster) -> Result<Pro
         let Some(choice) = choice else {
             return Err(PredictError::ByMessage(format!("no program pushes from {} workers and pulls", world.workers)));
         };
-        let wanted = (shard, choice.algorithm.name());
-        let program = match known.iter().position(|known| *known == wanted) {
-            Some(program) => program,
-            None => {
-                known.push(wanted);
-                prepared.push(program_of_one(&world, choice.algorithm, [shard, shards], host)?);
-                known.len() - 1
-            }
-        };
-        operations.push((program, Load { bytes, tile_bytes: choice.tile_bytes, window: WINDOW }));
+        let program = || program_of_one(&world, choice.algorithm, [shard, shards], host);
+        prepared.push((shard, choice.algorithm.name()), [bytes, choice.tile_bytes], program)?;
     }
     let links = cluster.link_costs_among(world.hosts);
     let mut left_out = left_out(cluster);
@@ -197,8 +210,8 @@ fn of_servers(costs: &ServerCosts, plan: &Plan, cluster: &Cluster) -> Result<Pro
         network: network(&world, on_hosts, &links, cluster)?,
         gamma: links.across.gamma,
         server_gamma: cluster.server.combine_s_per_byte.value,
-        prepared,
-        operations,
+        prepared: prepared.programs,
+        operations: prepared.operations,
         start_s: costs.start_s,
         starts: Starts::Beside,
         left_out,
