@@ -63,7 +63,7 @@ use identity::Identity;
 pub use judge::WorldEnd;
 use launched::Conductor;
 pub use models::usual_batch;
-pub use predicted::{Curve, CurveLine, Errors, Outlook, errors_by_method};
+pub use predicted::{Curve, CurveLine, Errors, Outlook, errors_by_method, rows_that_count};
 use predicted::{Sources, attach};
 pub use processors::{busy_processors, limited_by_processors};
 use rank::WorldSpec;

@@ -34,6 +34,7 @@ mod simulate;
 mod slices;
 mod supervisor;
 mod telemetry;
+mod topology;
 mod train;
 mod tune;
 mod tuning;

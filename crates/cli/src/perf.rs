@@ -34,6 +34,7 @@ use crate::policy;
 use crate::program;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
+use crate::topology::TopologyArguments;
 use crate::tuning;
 use crate::workers::{self, Place};
 use call_arguments::CallArguments;
@@ -146,6 +147,9 @@ pub struct PerfArguments {
 
     #[command(flatten)]
     emulation: EmulationArguments,
+
+    #[command(flatten)]
+    topology: TopologyArguments,
 
     #[command(flatten)]
     security: SecurityArguments,
@@ -262,6 +266,7 @@ impl PerfArguments {
         programs: Vec<ForSizes>,
     ) -> Result<ExitCode, Failure> {
         self.security.apply(&mut environment.network);
+        self.topology.apply(&mut environment);
         let emulated = emulation.as_ref().map(Emulated::new);
         let communicator = workers::connect(environment, self.transport, self.call.tcp_streams, emulation)?;
         let is_first = communicator.rank() == 0;

@@ -24,6 +24,7 @@ use crate::emulation::{Emulated, EmulationArguments};
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::{JsonFile, PlainFile};
 use crate::security::SecurityArguments;
+use crate::topology::TopologyArguments;
 use crate::workers::{self, Place};
 use cluster::{Origin, Point, Probed, in_words};
 use estimate::ROUNDS_MIN;
@@ -56,6 +57,9 @@ pub struct ProbeArguments {
 
     #[command(flatten)]
     emulation: EmulationArguments,
+
+    #[command(flatten)]
+    topology: TopologyArguments,
 
     #[command(flatten)]
     security: SecurityArguments,
@@ -117,6 +121,7 @@ pub fn run(arguments: &ProbeArguments) -> Result<ExitCode, Failure> {
         Place::Launcher { ranks } => workers::launch(ranks, arguments.security.for_ranks()?),
         Place::Rank(mut environment) => {
             arguments.security.apply(&mut environment.network);
+            arguments.topology.apply(&mut environment);
             arguments.probe(&environment, emulation)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -151,6 +156,9 @@ impl ProbeArguments {
         let output = self.output.as_deref().filter(|_| is_first).map(PlainFile::create).transpose()?;
         let json = self.json.as_deref().filter(|_| is_first).map(JsonFile::create).transpose()?;
         let mut probed = self.measure(&communicator, emulated.as_ref())?;
+        if emulated.is_none() {
+            probed.cluster.topology = environment.topology.to_string();
+        }
         let (title, transport) = (self.title(&communicator), workers::transport_name(&communicator));
         let ranks = communicator.world_size();
         // Two worlds at once would be in each other's way.

@@ -35,6 +35,7 @@ use crate::policy;
 use crate::program;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
+use crate::topology::TopologyArguments;
 use crate::tuning::{self, Experience};
 use crate::workers::{self, Place};
 use learned::Learned;
@@ -111,6 +112,9 @@ pub struct TrainArguments {
 
     #[command(flatten)]
     emulation: EmulationArguments,
+
+    #[command(flatten)]
+    topology: TopologyArguments,
 
     #[command(flatten)]
     security: SecurityArguments,
@@ -248,6 +252,7 @@ impl Job<'_> {
     fn train(&self, mut environment: Environment, mut options: TrainOptions) -> Result<ExitCode, Failure> {
         let Job { arguments, registry, model, strategy, transport, emulation } = self;
         arguments.security.apply(&mut environment.network);
+        arguments.topology.apply(&mut environment);
         size_pools(options.threads)?;
         let seats = to_check(environment.world.as_ref());
         // Before the others of this host take their part of it.

@@ -16,6 +16,25 @@ fn perf(arguments: &[&str]) -> Outcome {
     run(paceline(&[&["perf"], arguments].concat()), LIMIT)
 }
 
+/// By the option or by the environment; one that has not a place for each of their hosts is refused.
+#[test]
+fn ranks_are_told_of_a_torus() {
+    let call = ["all-reduce", "--ranks", "4", "--algorithm", "2d-torus", "--max", "4KiB", "--iterations", "2"];
+    let call = [&call[..], &["--emulate", "10GbE", "--hosts", "4x1"]].concat();
+    perf(&[&call[..], &["--topology", "torus:4x1"]].concat()).expect_code(0);
+    let told = |shape: &str| {
+        let mut command = paceline(&[&["perf"], &call[..]].concat());
+        command.env("PACELINE_TOPOLOGY", shape);
+        run(command, LIMIT)
+    };
+    told("torus:4x1").expect_code(0);
+    let other = perf(&[&call[..], &["--topology", "torus:2x1"]].concat());
+    other.expect_code(1).expect_stderr(&["the topology torus:2x1 has room for 2 hosts"]);
+    let places = "the topology torus:3x1 has room for 3 hosts, exactly, and the cluster has 4; give --topology";
+    told("torus:3x1").expect_code(1).expect_stderr(&[places]);
+    told("tree:2:2").expect_code(2).expect_stderr(&["PACELINE_TOPOLOGY", "changes no program"]);
+}
+
 /// Calls are made as a policy says where it has a rule for them, and as ever elsewhere; one that cannot be used is told, and fails
 /// no call.
 #[test]

@@ -32,8 +32,9 @@ pub trait Algorithm: Send + Sync {
         false
     }
 
-    /// Is it made for a network of a shape that [`Topology`] does not tell, such as a torus? Then it is chosen only by
-    /// name: elsewhere its neighbours are none, and what its messages do to each other there nobody has measured.
+    /// Is it made for a network of a certain shape, such as a torus? Then it is chosen only by name: elsewhere its neighbours
+    /// are none, and what its messages do to each other there nobody has measured; and there costs, which are those of hosts
+    /// with one port, do not tell what it gains by several.
     fn for_network(&self) -> bool {
         false
     }

@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use paceline_plan::Rank;
+use paceline_plan::{Rank, Shape};
 
 /// How many ranks there are, and on which host each of them is. Cheap to clone.
 ///
@@ -79,15 +79,24 @@ impl Topology {
         Topology(Arc::new(Layout { places, members, wiring: None }))
     }
 
-    /// The same ranks, each on a host of its own, on a torus: rank r in column r mod x of row ⌊r/x⌋. Where they share hosts, or
-    /// are not x·y, nothing changes.
+    /// The same ranks, on hosts that are connected in this way. Only a torus and a BCube change anything.
+    pub fn on(&self, shape: Shape) -> Self {
+        match shape {
+            Shape::Torus { x, y } => self.on_torus(x, y),
+            Shape::BCube { ports, levels } => self.on_bcube(ports, levels),
+            Shape::Flat | Shape::Tree(_) | Shape::FatTree { .. } => self.clone(),
+        }
+    }
+
+    /// The same ranks, on hosts that stand on a torus: host h in column h mod x of row ⌊h/x⌋. Where there are not x·y hosts, nothing
+    /// changes.
     pub fn on_torus(&self, x: usize, y: usize) -> Self {
         self.wired(Wiring::Torus([x, y]), x.checked_mul(y))
     }
 
-    /// The same ranks, each on a host of its own, in a BCube: the switches of level l, of so many `ports`, join the ranks whose
-    /// numbers, written in base `ports`, differ in digit l only, the lowest digit being that of level 0. Where they share hosts, or
-    /// are not `ports` to the power of `levels`, nothing changes.
+    /// The same ranks, on hosts that stand in a BCube: the switches of level l, of so many `ports`, join the hosts whose numbers,
+    /// written in base `ports`, differ in digit l only, the lowest digit being that of level 0. Where there are not `ports` to the
+    /// power of `levels` hosts, nothing changes.
     pub fn on_bcube(&self, ports: usize, levels: usize) -> Self {
         let places = u32::try_from(levels).ok().and_then(|levels| ports.checked_pow(levels));
         // Switches of one port join nobody.
@@ -95,29 +104,42 @@ impl Topology {
     }
 
     fn wired(&self, wiring: Wiring, places: Option<usize>) -> Self {
-        if self.hosts() < self.world() || places != Some(self.world()) {
+        if places != Some(self.hosts()) {
             return self.clone();
         }
         let Layout { places, members, .. } = &*self.0;
         Topology(Arc::new(Layout { places: places.clone(), members: members.clone(), wiring: Some(wiring) }))
     }
 
-    /// The sides of the torus on which the hosts stand. None: nobody has said that they do.
-    pub fn torus(&self) -> Option<[usize; 2]> {
-        if let Some(Wiring::Torus(sides)) = self.0.wiring { Some(sides) } else { None }
+    /// How the hosts are wired, if programs can follow that: none does where ranks share hosts.
+    fn followed(&self) -> Option<Wiring> {
+        self.0.wiring.filter(|_| self.hosts() == self.world())
     }
 
-    /// The ports of a switch and the levels of the BCube in which the hosts stand. None: nobody has said that they do.
+    /// The sides of the torus on which the ranks stand, each on a host of its own. None: nobody has said that they do.
+    pub fn torus(&self) -> Option<[usize; 2]> {
+        if let Some(Wiring::Torus(sides)) = self.followed() { Some(sides) } else { None }
+    }
+
+    /// The ports of a switch and the levels of the BCube in which the ranks stand, each on a host of its own. None: nobody has
+    /// said that they do.
     pub fn bcube(&self) -> Option<(usize, usize)> {
-        match self.0.wiring {
+        match self.followed() {
             Some(Wiring::BCube { ports, levels }) => Some((ports, levels)),
             _ => None,
         }
     }
 
-    /// The topology of some of the ranks, renumbered in the order given.
+    /// The topology of some of the ranks, renumbered in the order given. If all hosts are among theirs, in the order in which they
+    /// were, they stand in the same torus or BCube.
     pub fn subset(&self, ranks: &[Rank]) -> Self {
-        Topology::of_hosts(&ranks.iter().map(|&rank| self.host(rank)).collect::<Vec<_>>())
+        let hosts: Vec<usize> = ranks.iter().map(|&rank| self.host(rank)).collect();
+        let subset = Topology::of_hosts(&hosts);
+        let in_order = subset.0.members.iter().map(|members| hosts[members[0]]).eq(0..self.hosts());
+        match self.0.wiring {
+            Some(wiring) if in_order => subset.wired(wiring, Some(self.hosts())),
+            _ => subset,
+        }
     }
 
     /// The number of ranks.
@@ -211,7 +233,21 @@ mod tests {
             (there.subset(&[0, 1]).torus(), hosts.on_torus(4, 2), hosts.on_torus(3, usize::MAX)),
             (None, hosts.clone(), hosts)
         );
-        assert_eq!(Topology::regular(3, 2).on_torus(3, 2).torus(), None);
+        assert_eq!(Topology::regular(6, 2).on_torus(3, 2).torus(), None);
+    }
+
+    #[test]
+    fn programs_follow_the_wiring_where_each_rank_has_a_host_of_its_own() {
+        let shared = Topology::regular(4, 2).on(Shape::Torus { x: 2, y: 2 });
+        assert_eq!(shared.torus(), None);
+        let of = |ranks: &[Rank]| shared.subset(ranks).torus();
+        // One rank of each host; but not some of the hosts, or all of them in another order.
+        assert_eq!([of(&[0, 2, 4, 6]), of(&[1, 2, 5, 6])], [Some([2, 2]); 2]);
+        assert_eq!([of(&[0, 2, 4]), of(&[2, 0, 4, 6]), of(&[0, 1, 2, 4, 6])], [None; 3]);
+        // Workers, and behind them servers that live beside two of them.
+        let world = Topology::of_hosts(&[0, 1, 2, 3, 0, 2]).on(Shape::BCube { ports: 2, levels: 2 });
+        assert_eq!((world.bcube(), world.subset(&[0, 1, 2, 3]).bcube()), (None, Some((2, 2))));
+        assert_eq!(world.on(Shape::Flat), world);
     }
 
     #[test]
@@ -222,7 +258,7 @@ mod tests {
         assert!(there != hosts && there != hosts.on_bcube(4, 2) && there != hosts.on_torus(4, 4));
         assert_eq!((hosts.on_bcube(2, 3), hosts.on_bcube(2, usize::MAX)), (hosts.clone(), hosts));
         assert_eq!(Topology::flat(1).on_bcube(1, 9).bcube(), None);
-        assert_eq!(Topology::regular(4, 2).on_bcube(2, 3).bcube(), None);
+        assert_eq!(Topology::regular(8, 2).on_bcube(2, 3).bcube(), None);
     }
 
     #[test]

@@ -13,11 +13,11 @@ use paceline_fabric::environment::{Environment, TIMEOUT_MAX, World as Place};
 use paceline_fabric::rendezvous::{self, Members};
 use paceline_fabric::shm::{ShmHost, ShmOptions};
 use paceline_fabric::{Link, TcpAcceptor, TcpConnectOptions, connect_tcp};
-use paceline_plan::{Emulation, Hosts};
+use paceline_plan::{Emulation, Hosts, Shape, ShapeError};
 
 use crate::connect_error::{EMULATED_NETWORK, TRANSPORT_SHM};
 use crate::world::{Parts, World};
-use crate::{CommError, Communicator, ConnectError, Watch, emulated};
+use crate::{CommError, Communicator, ConnectError, ThreadsConfig, Watch, emulated};
 
 /// The deadline of calls that name none.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
@@ -118,7 +118,10 @@ impl Communicator {
                 let failed = |error| CommError::connect(Some(place.rank as usize), host_name(), error);
                 World::new(join(place, &config).map_err(failed)?)?
             }
-            None => return Communicator::solo(),
+            None => {
+                let alone = ThreadsConfig { topology: config.environment.topology, ..ThreadsConfig::default() };
+                return Ok(Communicator::threads_with(1, &alone)?.remove(0));
+            }
         };
         let communicator = Communicator::over(world);
         if config.probe {
@@ -130,7 +133,7 @@ impl Communicator {
 
 /// Everything up to the links.
 fn join(place: &Place, config: &Config) -> Result<Parts, ConnectError> {
-    let Environment { network, timeout, .. } = &config.environment;
+    let Environment { network, timeout, topology: shape, .. } = &config.environment;
     let mut notes = Vec::new();
     let acceptor = match config.transport {
         TransportChoice::Shm => None,
@@ -143,8 +146,14 @@ fn join(place: &Place, config: &Config) -> Result<Parts, ConnectError> {
     };
     let addresses = acceptor.as_ref().map_or(Vec::new(), |acceptor| acceptor.addresses().to_vec());
     let blob = shm.as_ref().map_or(Vec::new(), ShmHost::blob);
-    let members = rendezvous::meet(place, network, *timeout, addresses, blob)?;
+    let members =
+        rendezvous::meet(&with_terms_of(*shape, config.emulation.as_ref(), place), network, *timeout, addresses, blob)?;
     notes.extend(members.notes.iter().cloned());
+    // Which ranks say that they are on one host: the same on every rank, whatever its links turn out to be.
+    let first = first_of_hosts(&members);
+    let topology = config.emulation.as_ref().map_or_else(|| Topology::of_hosts(&first), emulated::topology);
+    // Before there are links, so that all ranks say the same.
+    let topology = wired(&topology, *shape)?;
     if let Some(Err(error)) = shm.as_mut().map(|shm| shm.authenticate(network, &members.job, &members.nonce)) {
         notes.push(format!("no shared memory: {error}"));
         shm = None;
@@ -164,15 +173,12 @@ fn join(place: &Place, config: &Config) -> Result<Parts, ConnectError> {
     linking.dial(acceptor)?;
     let Linking { mut links, mut notes, .. } = linking;
     let own = members.rank as usize;
-    // Which ranks say that they are on one host: the same on every rank, whatever its links turn out to be.
-    let first = first_of_hosts(&members);
-    let (mut hosts, mut topology) =
-        (members.members.iter().map(|member| member.host.clone()).collect(), Topology::of_hosts(&first));
+    let mut hosts: Vec<String> = members.members.iter().map(|member| member.host.clone()).collect();
     if let Some(emulation) = &config.emulation {
         let ports = emulated::ports(own_ports, attachment, emulation)?;
         emulated::shape(&mut links, own, emulation, &ports);
         notes.push(format!("the network is emulated: {emulation}"));
-        (hosts, topology) = (emulated::hosts(emulation), emulated::topology(emulation));
+        hosts = emulated::hosts(emulation);
     }
     Ok(Parts {
         rank: own,
@@ -188,6 +194,28 @@ fn join(place: &Place, config: &Config) -> Result<Parts, ConnectError> {
         processes: processes(&members, &first),
         dilation: config.emulation.as_ref().map_or(1.0, |emulation| emulation.dilation),
     })
+}
+
+/// Where hosts are wired in some way, ranks that say otherwise are turned away: their programs would not fit.
+fn with_terms_of(shape: Shape, emulation: Option<&Emulation>, place: &Place) -> Place {
+    if shape == Shape::Flat {
+        return place.clone();
+    }
+    let purpose = if place.terms.is_empty() { "to connect".to_owned() } else { format!("{},", place.terms) };
+    // With other hosts, each would find something else wrong.
+    let hosts =
+        emulation.map_or_else(String::new, |emulation| format!(" of {} emulated hosts", emulation.hosts.count()));
+    let terms = format!("{purpose} on the topology {shape}{hosts} (--topology, PACELINE_TOPOLOGY)");
+    Place { terms, ..place.clone() }
+}
+
+/// These ranks, on hosts that are wired in this way.
+///
+/// # Errors
+/// It has not as many places as there are hosts.
+pub(crate) fn wired(hosts: &Topology, shape: Shape) -> Result<Topology, ShapeError> {
+    shape.check(hosts.hosts())?;
+    Ok(hosts.on(shape))
 }
 
 /// By rank, the process of those that are on this rank's host, by the first rank of each one's host.

@@ -3,7 +3,7 @@ use std::io;
 use paceline_fabric::environment::EnvironmentError;
 use paceline_fabric::rendezvous::{Refusal, RendezvousError};
 use paceline_fabric::{AcceptorError, LinkError, TcpConnectError, is_out_of_descriptors, next_step_after};
-use paceline_plan::EmulationError;
+use paceline_plan::{EmulationError, ShapeError};
 use rustix::io::Errno;
 
 /// What kept a world from forming, whichever part of it found out: the type under [`CommError::Connect`].
@@ -24,6 +24,9 @@ pub enum ConnectError {
         /// Who does what.
         what: String,
     },
+    /// The hosts do not fit the torus or the BCube that they are said to stand in.
+    #[error(transparent)]
+    Topology(#[from] ShapeError),
     /// This rank cannot listen for links.
     #[error(transparent)]
     Listen(#[from] AcceptorError),
@@ -104,6 +107,9 @@ pub enum ConnectCause {
 /// What all ranks of an emulated network have in common.
 const SAME_EMULATION: &str = "give all ranks the same --emulate, --hosts and --dilate";
 
+/// What fits the hosts.
+const PLACES: &str = "give --topology (PACELINE_TOPOLOGY) as many places as the ranks have hosts, those that only serve included, or leave it out";
+
 impl ConnectError {
     /// Which kind of reason it is.
     pub fn cause(&self) -> ConnectCause {
@@ -115,6 +121,7 @@ impl ConnectError {
             ConnectError::Environment(_)
             | ConnectError::Emulation(_)
             | ConnectError::Emulations { .. }
+            | ConnectError::Topology(_)
             | ConnectError::Arguments { .. } => ConnectCause::Options,
             ConnectError::Listen(error) => match error {
                 AcceptorError::NoInterface { .. } => ConnectCause::Options,
@@ -155,6 +162,7 @@ impl ConnectError {
             ConnectError::Environment(error) => error.next_step(),
             ConnectError::Emulation(_) => "give --emulate, --hosts and --dilate that fit this world".into(),
             ConnectError::Emulations { .. } => SAME_EMULATION.into(),
+            ConnectError::Topology(_) => PLACES.into(),
             ConnectError::Listen(error) => error.next_step(),
             ConnectError::Rendezvous(error) => error.next_step(),
             ConnectError::Tcp(error) => error.next_step(),

@@ -8,9 +8,9 @@ use paceline_collective::Topology;
 use paceline_fabric::emulation::Ports;
 use paceline_fabric::shm::{ShmHost, ShmLink, ShmOptions};
 use paceline_fabric::{Link, LinkError, TcpLink, TcpOptions, Transport, memory_pair};
-use paceline_plan::Emulation;
+use paceline_plan::{Emulation, Shape};
 
-use crate::connect::host_name;
+use crate::connect::{host_name, wired};
 use crate::world::{Parts, World};
 use crate::{CommError, Communicator, ConnectError, Watch, emulated};
 
@@ -30,6 +30,8 @@ pub struct ThreadsConfig {
     pub watch: Watch,
     /// Slow the links down to those of a cluster, whose hosts then take the place of `hosts` (which must be 1).
     pub emulation: Option<Emulation>,
+    /// How the hosts are wired, which programs for a torus or a BCube follow.
+    pub topology: Shape,
 }
 
 impl Default for ThreadsConfig {
@@ -41,6 +43,7 @@ impl Default for ThreadsConfig {
             shm: ShmOptions::default(),
             watch: Watch::default(),
             emulation: None,
+            topology: Shape::Flat,
         }
     }
 }
@@ -79,11 +82,16 @@ impl Communicator {
     /// As [`Communicator::threads_over`], with every choice.
     ///
     /// # Errors
-    /// As [`Communicator::threads_over`]; also if there are more hosts than ranks, or no stream.
+    /// As [`Communicator::threads_over`]; also if there are more hosts than ranks, no stream, or a topology with more or fewer places
+    /// than hosts.
     pub fn threads_with(world: usize, config: &ThreadsConfig) -> Result<Vec<Communicator>, CommError> {
         check(world, config)?;
         let ports = config.emulation.as_ref().map(|emulation| ports(world, config.hosts, emulation)).transpose()?;
         let host_of = |rank: usize| rank * config.hosts / world;
+        let emulation = config.emulation.as_ref();
+        let of_threads = || Topology::of_hosts(&(0..world).map(host_of).collect::<Vec<_>>());
+        let topology = wired(&emulation.map_or_else(of_threads, emulated::topology), config.topology)
+            .map_err(|error| CommError::connect(None, host_name(), error))?;
         let (mut links, shm) =
             linked(world, config, &host_of).map_err(|error| CommError::connect(None, host_name(), error))?;
         for (rank, links) in links.iter_mut().enumerate() {
@@ -93,10 +101,7 @@ impl Communicator {
         }
         let mut shm = shm.into_iter();
         let name = |rank| if config.hosts == 1 { host_name() } else { format!("{}-{}", host_name(), host_of(rank)) };
-        let emulation = config.emulation.as_ref();
         let hosts: Vec<String> = emulation.map_or_else(|| (0..world).map(name).collect(), emulated::hosts);
-        let of_threads = || Topology::of_hosts(&(0..world).map(host_of).collect::<Vec<_>>());
-        let topology = emulation.map_or_else(of_threads, emulated::topology);
         let over = |(rank, links)| {
             let shm: Option<ShmHost> = shm.next();
             let parts = Parts {

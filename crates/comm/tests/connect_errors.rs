@@ -14,6 +14,7 @@ use paceline_comm::{CommError, Communicator, Config, ConnectCause, ConnectError,
 use paceline_fabric::CONTROL_VERSION;
 use paceline_fabric::environment::{Environment, Network, World};
 use paceline_fabric::rendezvous::{Refusal, RendezvousError};
+use paceline_plan::Shape;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -22,10 +23,15 @@ const SHORT: Duration = Duration::from_secs(3);
 
 /// A rank that finds no world.
 fn start(world: World, timeout: Duration) -> JoinHandle<CommError> {
+    start_on(Shape::Flat, world, timeout)
+}
+
+/// The same, told how its hosts are wired.
+fn start_on(topology: Shape, world: World, timeout: Duration) -> JoinHandle<CommError> {
     thread::spawn(move || {
         let plain = Config::from_environment().expect("nothing launched this test");
         let network = Network::default();
-        let environment = Environment { world: Some(world), network, timeout, heartbeat: None, stall: None };
+        let environment = Environment { world: Some(world), network, timeout, heartbeat: None, stall: None, topology };
         let config = Config { environment, transport: TransportChoice::Tcp, ..plain };
         Communicator::connect(config).map(|_| ()).expect_err("no world")
     })
@@ -66,6 +72,32 @@ fn different_world_sizes_are_told_to_both_with_both() {
         let (cause, culprit, text) = said(thread, rank);
         assert_eq!((cause, culprit), (ConnectCause::WorldSize, Some((1, here()))), "{text}");
         assert!(text.contains("3 ranks, rank 0 says 2"), "{text}");
+    }
+}
+
+#[test]
+fn different_topologies_are_told_to_both_with_both() {
+    let place = Place::new();
+    let torus = Shape::Torus { x: 2, y: 1 };
+    let ranks = [(0, torus), (1, Shape::Flat)].map(|(rank, shape)| start_on(shape, place.world(rank, 2), LONG));
+    for (rank, thread) in ranks.into_iter().enumerate() {
+        let (cause, culprit, text) = said(thread, rank);
+        assert_eq!((cause, culprit), (ConnectCause::Options, Some((1, here()))), "{text}");
+        let both = "comes to connect as it is, rank 0 to connect on the topology torus:2x1 (--topology, ";
+        assert!(text.contains(both), "{text}");
+    }
+}
+
+#[test]
+fn a_topology_with_more_places_than_hosts_is_refused_by_all() {
+    let place = Place::new();
+    let cube = Shape::BCube { ports: 2, levels: 1 };
+    let ranks = [0, 1].map(|rank| start_on(cube, place.world(rank, 2), LONG));
+    for (rank, thread) in ranks.into_iter().enumerate() {
+        let (cause, culprit, text) = said(thread, rank);
+        assert_eq!((cause, culprit), (ConnectCause::Options, None), "{text}");
+        let places = "the topology bcube:2:1 has room for 2 hosts, exactly, and the cluster has 1; give --topology (";
+        assert!(text.contains(places), "{text}");
     }
 }
 

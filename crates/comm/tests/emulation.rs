@@ -16,7 +16,7 @@ use paceline_comm::{
     CallOptions, CommError, Communicator, Config, Emulation, Reduction, ShmOptions, ThreadsConfig, Transport,
 };
 use paceline_fabric::environment::{Environment, Network};
-use paceline_plan::{CollectiveKind, Hosts, NetworkModel};
+use paceline_plan::{CollectiveKind, Hosts, NetworkModel, Shape};
 use rustix::mm::{Advice, madvise};
 
 fn emulation(network: &str, hosts: &str, dilation: f64) -> Emulation {
@@ -331,6 +331,7 @@ fn connected(emulations: [Option<Emulation>; 2]) -> [Result<(), String>; 2] {
             timeout,
             heartbeat: None,
             stall: None,
+            topology: Shape::Flat,
         };
         let plain = Config::from_environment().expect("nothing launched this test");
         let connected = Communicator::connect(Config { environment, emulation, ..plain });

@@ -21,6 +21,8 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
+use paceline_plan::{Shape, ShapeError};
+
 use crate::security::{Secret, SecretError};
 pub use launchers::{job_port, torchrun_port};
 
@@ -34,7 +36,7 @@ pub const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 pub const WORLD_SIZE_MAX: u32 = 1 << 16;
 
 /// What the environment says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Environment {
     /// Where this process stands; None if nothing launched it as a rank.
     pub world: Option<World>,
@@ -47,6 +49,9 @@ pub struct Environment {
     /// After how long an operation that does not move is reported (`PACELINE_STALL`, in seconds; 0 = never), if it says
     /// so.
     pub stall: Option<Duration>,
+    /// How the hosts of the world are wired, which programs for a torus or a BCube follow (`PACELINE_TOPOLOGY`); flat, if nobody
+    /// says. The same on all ranks.
+    pub topology: Shape,
 }
 
 /// Where a process stands in its world.
@@ -176,13 +181,30 @@ impl Environment {
         let timeout =
             seconds(&variables, "PACELINE_TIMEOUT", f64::MIN_POSITIVE, "is not a positive number of seconds")?;
         let from_zero = |name| seconds(&variables, name, 0.0, "is not a number of seconds, or 0 for never");
+        let shape = |value: String| topology(&value).map_err(|what| invalid("PACELINE_TOPOLOGY", value, what));
         Ok(Environment {
             world: launchers::world(&variables)?,
             network: network(&variables)?,
             timeout: timeout.unwrap_or(TIMEOUT).min(TIMEOUT_MAX),
             heartbeat: from_zero("PACELINE_HEARTBEAT")?,
             stall: from_zero("PACELINE_STALL")?,
+            topology: variables.get("PACELINE_TOPOLOGY").map(shape).transpose()?.unwrap_or(Shape::Flat),
         })
+    }
+}
+
+/// How hosts are wired, in the words of a cluster's file; but only what programs follow, or flat.
+///
+/// # Errors
+/// It is nothing of that; the text is the predicate of a sentence.
+pub fn topology(text: &str) -> Result<Shape, String> {
+    match text.parse::<Shape>() {
+        Ok(shape @ (Shape::Flat | Shape::Torus { .. } | Shape::BCube { .. })) => Ok(shape),
+        Ok(Shape::Tree(_) | Shape::FatTree { .. }) => {
+            Err("changes no program: torus:XxY and bcube:PORTS:LEVELS do".to_owned())
+        }
+        Err(ShapeError::Number { reason, .. }) => Err(format!("makes no sense: {reason}")),
+        Err(_) => Err("is no topology: give flat, torus:XxY or bcube:PORTS:LEVELS".to_owned()),
     }
 }
 

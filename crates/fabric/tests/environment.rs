@@ -6,6 +6,7 @@ use std::time::Duration;
 use paceline_fabric::environment::{
     Environment, EnvironmentError, Launcher, MeetingPoint, Network, World, job_port, torchrun_port,
 };
+use paceline_plan::Shape;
 
 fn read(variables: &str) -> Result<Environment, EnvironmentError> {
     let variables: HashMap<&str, &str> = variables.split_whitespace().filter_map(|pair| pair.split_once('=')).collect();
@@ -148,6 +149,10 @@ fn settings() {
     assert_eq!(environment.timeout, Duration::from_millis(1500));
     assert_eq!(read("PACELINE_PORT_RANGE=7").expect("one port").network.ports, Some(7..=7));
     assert!(!read("PACELINE_INSECURE=0").expect("fine").network.insecure);
+    assert_eq!(environment.topology, Shape::Flat);
+    let wired = |shape: &str| read(&format!("PACELINE_TOPOLOGY={shape}")).expect("a topology").topology;
+    assert_eq!(["flat", "torus:4x2"].map(wired), [Shape::Flat, Shape::Torus { x: 4, y: 2 }]);
+    assert_eq!(wired("bcube:2:3"), Shape::BCube { ports: 2, levels: 3 });
 }
 
 #[test]
@@ -190,6 +195,19 @@ fn nonsense_is_named() {
         ("PACELINE_PORT_RANGE=0-8", "PACELINE_PORT_RANGE=\"0-8\" is not a range of ports like 20000-20100"),
         ("PACELINE_INSECURE=yes", "PACELINE_INSECURE=\"yes\" is neither 0 nor 1"),
         ("PACELINE_ENCRYPT=yes", "PACELINE_ENCRYPT=\"yes\" is neither 0 nor 1"),
+        (
+            "PACELINE_TOPOLOGY=ring",
+            "PACELINE_TOPOLOGY=\"ring\" is no topology: give flat, torus:XxY or bcube:PORTS:LEVELS",
+        ),
+        (
+            "PACELINE_TOPOLOGY=tree:8:2",
+            "PACELINE_TOPOLOGY=\"tree:8:2\" changes no program: torus:XxY and bcube:PORTS:LEVELS do",
+        ),
+        (
+            "PACELINE_TOPOLOGY=torus:0x2",
+            "PACELINE_TOPOLOGY=\"torus:0x2\" makes no sense: the sides of a torus are at least 1, and its hosts \
+             at most 1048576",
+        ),
     ];
     for (variables, expected) in cases {
         assert_eq!(error(variables), expected);

@@ -12,6 +12,7 @@ use crate::communication::{AllToAll, Communication, ServerCosts, Traffic, World}
 use crate::iteration::{
     Interference, Length, Operations, Outcome, Span, Spread, Training, WorkerClass, simulate, simulate_by_message,
 };
+use crate::programs::Sending;
 use crate::topology::TopologyError;
 
 /// What is to be predicted: a model, trained with a strategy by so many workers on a cluster.
@@ -29,7 +30,7 @@ pub struct Job<'a> {
     pub local_batch: Option<usize>,
 }
 
-/// An iteration that was played message by message: see [`crate::predict_by_message`].
+/// An iteration that was played message by message: see [`crate::predict_by_message`] and [`crate::predict_emulated`].
 #[derive(Clone, Debug)]
 pub struct ByMessage {
     /// Seconds of an iteration among many.
@@ -310,15 +311,21 @@ impl<'a> Subject<'a> {
         servers.is_some_and(|servers| !servers.dedicated) && cluster.over(&strategy.protocol.name).server.own_ports
     }
 
-    /// Plays the plan message by message: what is known of an iteration then.
+    /// Plays the plan message by message, of `messages_max` at most: what is known of an iteration then.
     ///
     /// # Errors
     /// Its programs cannot be played, or would not end.
-    pub fn play_by_message(&self, costs: &Costs, plan: &Plan) -> Result<ByMessage, PredictError> {
+    pub fn play_by_message(
+        &self,
+        costs: &Costs,
+        plan: &Plan,
+        sending: Sending,
+        messages_max: usize,
+    ) -> Result<ByMessage, PredictError> {
         let Job { cluster, strategy, workers, .. } = self.job;
         let cluster = cluster.over(&strategy.protocol.name);
         let length = costs.drawn.unwrap_or(Length::Steady);
-        let programs = costs.communication.programs(plan, &cluster, length)?;
+        let programs = costs.communication.programs(plan, &cluster, length, messages_max)?;
         let classes = self.worker_classes(costs);
         let class_of: Vec<usize> = (0..workers)
             .map(|rank| {
@@ -332,7 +339,7 @@ impl<'a> Subject<'a> {
             timeline: true,
             ..Training::new(plan, &classes, &nothing)
         };
-        let (machine, operations) = (programs.machine(), programs.operations());
+        let (machine, operations) = (programs.machine(sending), programs.operations());
         let messages = programs.messages_of(&machine, &operations, &class_of);
         let (outcome, messages) = simulate_by_message(&training, &messages, length)?;
         let iteration_s = outcome.iteration_s + costs.communication.traffic(plan).jitter_s;

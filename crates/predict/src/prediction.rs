@@ -5,9 +5,10 @@ use paceline_schedule::{ELEMENT_BYTES, Schedulers};
 use paceline_strategy::Strategy;
 use serde::Serialize;
 
-use crate::communication::{Communication, Traffic, all_reduce_factor};
+use crate::communication::{Communication, MESSAGES_MAX, Traffic, all_reduce_factor};
 use crate::iteration::Span;
 use crate::job::{Costs, Subject};
+use crate::programs::Sending;
 use crate::{ByMessage, Job, PredictError, interval};
 
 /// What training would do.
@@ -60,6 +61,33 @@ pub struct Prediction {
     pub plan: Plan,
     /// An iteration among many, of the slowest workers.
     pub timeline: Vec<Span>,
+    /// What communication keeps busy for longest, and for how many seconds of an iteration.
+    pub(crate) busiest: (Bottleneck, f64),
+}
+
+impl Prediction {
+    /// The same where an iteration is known to take `iteration_s`, as one that was played does: with its interval, and whatever is
+    /// counted in iterations, in proportion. What is busy, and when, stays as it was predicted.
+    pub fn with_iteration_s(self, iteration_s: f64) -> Prediction {
+        if self.iteration_s <= 0.0 || iteration_s <= 0.0 {
+            return self;
+        }
+        let times = iteration_s / self.iteration_s;
+        let computed_s = self.forward_s + self.backward_s + self.update_s;
+        let exposed_s = (iteration_s - computed_s).max(0.0);
+        let (bottleneck, busy_s) = bounds(iteration_s, exposed_s, computed_s, self.busiest);
+        Prediction {
+            iteration_s,
+            low_s: self.low_s * times,
+            high_s: self.high_s * times,
+            samples_per_s: self.samples_per_s / times,
+            speedup: self.speedup / times,
+            exposed_s,
+            bottleneck,
+            bottleneck_share: (busy_s / iteration_s).min(1.0),
+            ..self
+        }
+    }
 }
 
 /// What bounds an iteration.
@@ -96,6 +124,11 @@ impl fmt::Display for Bottleneck {
 
 /// As long as less than this share of an iteration is no computation, computation is what bounds it.
 const HIDDEN: f64 = 0.05;
+
+/// What bounds an iteration of which so much is exposed, and for how long it is busy.
+fn bounds(iteration_s: f64, exposed_s: f64, computed_s: f64, busiest: (Bottleneck, f64)) -> (Bottleneck, f64) {
+    if exposed_s <= HIDDEN * iteration_s { (Bottleneck::Computation, computed_s) } else { busiest }
+}
 
 /// What the survey publishes as the intensity of its models, by the names of their profiles. Its definition differs from
 /// [`Prediction::intensity`]: for BERT it says 249 and 248, where three multiply-accumulates of forward for each parameter
@@ -172,10 +205,24 @@ pub fn estimate_plan(job: &Job<'_>, plan: &Plan) -> Result<Prediction, PredictEr
 /// As [`predict_plan`]; and [`PredictError::ByMessage`] for a worker alone, servers on the only host, and iterations of more than a
 /// million messages.
 pub fn predict_by_message(job: &Job<'_>, plan: &Plan) -> Result<ByMessage, PredictError> {
+    played(job, plan, Sending::AtOnce, MESSAGES_MAX)
+}
+
+/// The same of servers where links are emulated, whose messages take their turns at ports as [`Sending::Emulated`] says, if an iteration
+/// has no more of them than `messages_max`. A port may be idle then for which others have something: a connection passes its next message only
+/// when the last has passed both ports, as servers beside workers notice. Messages cost less to play, as they share no links.
+///
+/// # Errors
+/// As [`predict_by_message`], with another number of messages.
+pub fn predict_emulated(job: &Job<'_>, plan: &Plan, messages_max: usize) -> Result<ByMessage, PredictError> {
+    played(job, plan, Sending::Emulated, messages_max)
+}
+
+fn played(job: &Job<'_>, plan: &Plan, sending: Sending, messages_max: usize) -> Result<ByMessage, PredictError> {
     let subject = Subject::new(job)?;
     subject.check(plan)?;
     let costs = subject.costs(job.cluster)?;
-    subject.play_by_message(&costs, plan)
+    subject.play_by_message(&costs, plan, sending, messages_max)
 }
 
 fn with_interval(subject: &Subject<'_>, mut prediction: Prediction) -> Result<Prediction, PredictError> {
@@ -198,10 +245,7 @@ pub(crate) fn point(subject: &Subject<'_>, costs: &Costs, plan: Plan, timeline: 
         Communication::AllToAll(_) => traffic.operations.line_busy_s(),
         _ => busiest.1,
     };
-    let (bottleneck, busy_s) = match busiest {
-        _ if exposed_s <= HIDDEN * iteration_s => (Bottleneck::Computation, forward_s + backward_s + update_s),
-        busiest => busiest,
-    };
+    let (bottleneck, busy_s) = bounds(iteration_s, exposed_s, forward_s + backward_s + update_s, busiest);
     let samples = (workers * profile.local_batch) as f64;
     let samples_per_s = if iteration_s > 0.0 { samples / iteration_s } else { 0.0 };
     let intensity = profile.intensity();
@@ -225,6 +269,7 @@ pub(crate) fn point(subject: &Subject<'_>, costs: &Costs, plan: Plan, timeline: 
         memory_bytes: profile.memory.map(|memory| memory.worker_bytes(profile.local_batch)),
         bottleneck,
         bottleneck_share: if iteration_s > 0.0 { (busy_s / iteration_s).min(1.0) } else { 0.0 },
+        busiest,
         extrapolated: extrapolated(subject, costs, &plan),
         estimates: costs.estimates(&plan),
         plan,

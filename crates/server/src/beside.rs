@@ -145,6 +145,7 @@ where
         shm: config.shm,
         watch: Watch { on_stall: config.watch.on_stall.map(of_workers), ..config.watch },
         emulation: config.emulation,
+        topology: config.environment.topology,
         ..ThreadsConfig::default()
     };
     let mut ranks = Communicator::threads_with(roles.world_size(), &links)?.into_iter();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use meeting::Place;
 use paceline_comm::{CallOptions, Config, TransportChoice};
 use paceline_fabric::environment::{Environment, Network, World};
-use paceline_plan::{Emulation, Hosts, NetworkModel};
+use paceline_plan::{Emulation, Hosts, NetworkModel, Shape};
 use paceline_server::{
     Assignment, Joined, Mode, ParameterServer, Roles, ServeOptions, ServerError, join_beside, join_beside_with, serve,
 };
@@ -26,6 +26,7 @@ fn config(world: Option<World>, transport: TransportChoice) -> Config {
         timeout: Duration::from_secs(30),
         heartbeat: None,
         stall: None,
+        topology: Shape::Flat,
     };
     // The rest is as without a launcher.
     Config { environment, transport, ..Config::from_environment().expect("nothing launched this test") }

@@ -85,7 +85,7 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
         take(Where::Drawn, &draw.name, measured, |_| draw.name.clone(), &mut outcomes, &mut skipped);
     }
     for real in &trained {
-        let measured = real.measure(bench, runs_trained).map(|cells| beside_others(&real.name, cells, &mut skipped));
+        let measured = real.measure(bench, runs_trained);
         take(real.place(), &real.name, measured, |cell| real.group(cell), &mut outcomes, &mut skipped);
     }
     lab::measure(place, runs, &mut outcomes, &mut skipped)?;
@@ -94,13 +94,6 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
         skipped.extend(real::left_out());
     }
     Ok(findings(&outcomes, &skipped, seed, &draws))
-}
-
-/// Without the cells of one worker, with which predictions of real models begin.
-fn beside_others(name: &str, mut cells: Vec<Cell>, skipped: &mut Vec<Skipped>) -> Vec<Cell> {
-    cells.retain(|cell| cell.workers > 1);
-    skipped.push((format!("{name}-1"), "what one worker alone computes is measured, and not predicted".to_owned()));
-    cells
 }
 
 /// Takes in what a call has measured, each cell in its group; if it failed, the others go on.
@@ -140,7 +133,8 @@ fn findings(outcomes: &[Outcome], skipped: &[Skipped], seed: u64, draws: &[Draw]
         title: "Predicted and measured".into(),
         text: format!(
             "Computation is replayed, but for the models that are trained on this host, over its shared memory and over TCP: there a \
-             prediction is made from what one worker computes and what the ranks measured when they met. On emulated networks links are shaped in software, both are slowed by the dilation \
+             prediction is made from what one worker computes and what the ranks measured when they met, and of one worker alone from \
+             what it computes under the other methods. On emulated networks links are shaped in software, both are slowed by the dilation \
              and divided out, and a prediction is made from the network and the profile before anything is run \
              (docs/prediction.md); the emulation shares its model of links with the simulator. In the lab the kernel shapes \
              the links to 1 Gbit/s, and a prediction is made from what the ranks measured when they met; of `auto` it is what \

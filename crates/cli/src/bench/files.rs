@@ -25,7 +25,7 @@ pub struct Files {
 struct Results<'a> {
     protocol: &'a str,
     version: &'a str,
-    /// Of the errors of all predictions, without their signs.
+    /// Of the errors of all predictions that count, without their signs.
     prediction_error_median: Option<f64>,
     panels: &'a [Panel],
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use paceline_comm::{Communicator, Config, TransportChoice};
 use paceline_fabric::environment::{Environment, MeetingPoint, World};
 use paceline_fabric::rendezvous::{self, Members};
-use paceline_plan::{Hosts, Rank};
+use paceline_plan::{Hosts, Rank, Shape};
 
 use super::conduct::Worlds;
 use super::follow::{Host, here};
@@ -54,6 +54,8 @@ pub fn meet(mut environment: Environment, place: &World) -> Result<Met, Failure>
         members.members.iter().position(same).unwrap_or(one)
     };
     let hosts = Hosts::in_order((0..members.members.len()).map(first));
+    // Which hosts its worlds have, a study says.
+    environment.topology = Shape::Flat;
     environment.heartbeat = environment.heartbeat.map(|every| every.max(HEARTBEAT)).or(Some(HEARTBEAT));
     let config = workers::config(environment, TransportChoice::Tcp)?;
     let watch =

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use paceline_comm::Communicator;
 use paceline_fabric::environment::Environment;
-use paceline_plan::{Emulation, Hosts};
+use paceline_plan::{Emulation, Hosts, Shape};
 use paceline_server::{ParameterServer, Roles, join_beside, serve};
 use paceline_train::{CellRun, Length, MeasureOptions, Peers, measure as measure_cell};
 use paceline_tune::policy_file;
@@ -23,8 +23,10 @@ use crate::{Registry, workers};
 /// The ranks do not find together; the model cannot be made; the measurement failed.
 pub fn measure(spec: &WorldSpec, registry: &Registry) -> Result<Option<CellRun>, Failure> {
     let cell = &spec.cell;
-    let environment = Environment::read()
+    let mut environment = Environment::read()
         .map_err(|error| Failure::usage("the environment does not say where this rank belongs").cause(error))?;
+    // A study has worlds of other numbers of hosts, too.
+    environment.topology = Shape::Flat;
     confine(cell, environment.world.as_ref());
     let strategy = registry.grammar().parse(&cell.strategy).map_err(Failure::usage)?;
     let transport = strategy.protocol.name.parse().map_err(Failure::usage)?;

@@ -3,8 +3,8 @@
 //!
 //! Nothing here sees a measured iteration of the cell that is predicted. What it sees: the cell; what the study knew of this
 //! machine's processors when it began; of links that are not emulated what the ranks measured when they met, and operations
-//! that they timed alone ([`cluster`]); and where computation is real what one worker alone computes ([`alone`]). So it can be
-//! made again at any time, and comes out the same.
+//! that they timed alone ([`cluster`]); and where computation is real what one worker alone computes, of whose own cells those of
+//! the other methods ([`alone`]). So it can be made again at any time, and comes out the same.
 
 mod alone;
 mod attach;
@@ -17,7 +17,7 @@ use paceline_predict::Prediction;
 use serde::{Deserialize, Serialize};
 
 use super::statistics::median;
-use super::summary::{Panel, Row};
+use super::summary::{Group, Panel, Row};
 use crate::report::aspects::aspect;
 
 pub use attach::{Sources, attach};
@@ -131,10 +131,10 @@ impl Errors {
         Some(Errors { cells: errors.len(), median: median(&sizes)?, bias: median(errors)?, worst })
     }
 
-    /// Of all cells.
+    /// Of all cells that count.
     pub fn of_panels<'a>(panels: impl IntoIterator<Item = &'a Panel>) -> Option<Errors> {
-        let errors: Vec<f64> = panels.into_iter().flat_map(rows).filter_map(|row| row.prediction_error).collect();
-        Errors::of(&errors)
+        let rows = panels.into_iter().flat_map(rows_that_count);
+        Errors::of(&rows.filter_map(|row| row.prediction_error).collect::<Vec<_>>())
     }
 
     /// As a sentence.
@@ -145,10 +145,10 @@ impl Errors {
     }
 }
 
-/// The errors of each method, methods in the order in which they first come.
+/// The errors of each method that count, methods in the order in which they first come.
 pub fn errors_by_method<'a>(panels: impl IntoIterator<Item = &'a Panel>) -> Vec<(String, Errors)> {
     let mut by_method: Vec<(String, Vec<f64>)> = Vec::new();
-    for row in panels.into_iter().flat_map(rows) {
+    for row in panels.into_iter().flat_map(rows_that_count) {
         let Some(error) = row.prediction_error else { continue };
         match by_method.iter_mut().find(|(method, _)| *method == row.method) {
             Some((_, errors)) => errors.push(error),
@@ -158,8 +158,11 @@ pub fn errors_by_method<'a>(panels: impl IntoIterator<Item = &'a Panel>) -> Vec<
     by_method.into_iter().filter_map(|(method, errors)| Some((method, Errors::of(&errors)?))).collect()
 }
 
-fn rows(panel: &Panel) -> impl Iterator<Item = &Row> {
-    panel.groups.iter().flat_map(|group| &group.rows)
+/// The rows whose errors count: not those of one worker that really computes, which is predicted from runs of the same, so that its
+/// errors only say how such runs scatter.
+pub fn rows_that_count(panel: &Panel) -> impl Iterator<Item = &Row> {
+    let counts = move |group: &&Group| group.workers > 1 || panel.setting.is_replayed();
+    panel.groups.iter().filter(counts).flat_map(|group| &group.rows)
 }
 
 #[cfg(test)]
@@ -208,9 +211,13 @@ mod tests {
         assert_eq!(Errors::of_panels(&panels), None, "nothing was predicted");
         predict(&mut panels, 1.05);
         let all = Errors::of_panels(&panels).expect("all were predicted");
-        assert!((all.median - 0.05).abs() < 1e-12 && all.cells == 9, "{all:?}");
+        assert!((all.median - 0.05).abs() < 1e-12 && all.cells == 7, "two are of one worker that computes: {all:?}");
         let methods = errors_by_method(&panels);
-        assert_eq!((methods.len(), methods[0].0.as_str(), methods[0].1.cells), (6, "bsp-a2a", 3));
+        assert_eq!((methods.len(), methods[0].0.as_str(), methods[0].1.cells), (6, "bsp-a2a", 2));
+        panels[0].groups.truncate(1);
+        assert_eq!(Errors::of_panels(&panels[..1]), None, "how runs of the same scatter is no error");
+        panels[0].setting = panels[1].setting.clone();
+        assert_eq!(Errors::of_panels(&panels[..1]).map(|replayed| replayed.cells), Some(2));
     }
 
     #[test]

@@ -298,7 +298,7 @@ mod tests {
             "+5.0 %",
             "  the predictions choose bytescheduler-ps, which was the fastest",
             "bsp-a2a: no prediction: nobody knows its links",
-            "predictions are off by 5.0 % (the median of 8 cells)",
+            "predictions are off by 5.0 % (the median of 7 cells)",
             "  * extrapolated, bsp-a2a, bsp-ps: few hosts\n",
             "  * extrapolated, bsp-ps: a large batch\n",
         ] {

@@ -11,7 +11,7 @@ use super::against::{self, Mark};
 use super::bars::{colour, number, title};
 use super::curves;
 use super::page::Figure;
-use crate::bench::{Curve, CurveLine, Errors, Group, Outlook, Panel, Row, errors_by_method};
+use crate::bench::{Curve, CurveLine, Errors, Group, Outlook, Panel, Row, errors_by_method, rows_that_count};
 use auto::AutoView;
 use coverage::{Coverage, is_within};
 
@@ -114,15 +114,15 @@ impl PredictionView {
                 100.0 * errors.worst,
                 regrets(panels)
             ),
-            None => "No cell was both predicted and measured".to_owned(),
+            None => "No cell that counts was both predicted and measured".to_owned(),
         };
         let marks: Vec<Mark> = panels.iter().flat_map(marks_of).collect();
         let methods = errors_by_method(panels);
-        let all_rows = || panels.iter().flat_map(rows).map(|(_, row)| row);
-        let coverage_of = |method: &str| Coverage::of(all_rows().filter(|row| row.method == method));
+        let counted = || panels.iter().flat_map(rows_that_count);
+        let coverage_of = |method: &str| Coverage::of(counted().filter(|row| row.method == method));
         Some(PredictionView {
             summary,
-            coverage: Coverage::of(all_rows()).sentence(),
+            coverage: Coverage::of(counted()).sentence(),
             coverage_legend: coverage::LEGEND,
             against: Figure::drawn(&|width| against::draw(&marks, width), "Predicted against measured throughput"),
             against_legend: against::LEGEND,
@@ -330,7 +330,7 @@ mod tests {
         let bytescheduler = cells.iter().find(|cell| cell.method == "bytescheduler-ps").expect("it is there");
         assert_eq!(bytescheduler.numbers[3..5], ["+5.0 %", "yes"]);
         assert!(view.groups.iter().any(|group| group.place.ends_with("8 workers")), "{:?}", view.groups[0].place);
-        assert_eq!((view.methods[0].bias.as_str(), view.methods[0].within.as_str()), ("+5.0 %", "3 of 3 (100 %)"));
+        assert_eq!((view.methods[0].bias.as_str(), view.methods[0].within.as_str()), ("+5.0 %", "2 of 2 (100 %)"));
     }
 
     /// Of a method, and of all.
@@ -341,9 +341,9 @@ mod tests {
         row.predicted.as_mut().expect("it was predicted").samples_per_s_low = 1e6;
         let view = PredictionView::of(&panels).expect("all were predicted");
         let within = |method: &str| view.methods.iter().find(|one| one.method == method).map(|one| one.within.as_str());
-        assert_eq!([within("bsp-a2a"), within("bsp-ps")], [Some("2 of 3 (67 %)"), Some("1 of 1 (100 %)")]);
+        assert_eq!([within("bsp-a2a"), within("bsp-ps")], [Some("1 of 2 (50 %)"), Some("1 of 1 (100 %)")]);
         assert!(
-            view.coverage.as_ref().is_some_and(|all| all.starts_with("8 of 9 cells (89 %)")),
+            view.coverage.as_ref().is_some_and(|all| all.starts_with("6 of 7 cells (86 %)")),
             "{:?}",
             view.coverage
         );

@@ -13,7 +13,7 @@ use meeting::Place;
 use paceline_comm::{Communicator, Config, Emulation, ShmOptions, ThreadsConfig, Transport, TransportChoice};
 use paceline_fabric::environment::{Environment, Network};
 use paceline_fabric::security::Secret;
-use paceline_plan::Hosts;
+use paceline_plan::{Hosts, Shape};
 
 /// The ways in which ranks can be linked: each must pass the same tests.
 pub const LINKS: [Links; 8] = [
@@ -78,7 +78,8 @@ fn encrypted(world: usize) -> Vec<Communicator> {
         let network = Network { secret: Some(secret.clone()), encrypt: true, ..Network::default() };
         let timeout = Duration::from_secs(30);
         let world = Some(place.world_of_one_host(rank as u32, world as u32));
-        let environment = Environment { world, network, timeout, heartbeat: None, stall: None };
+        let (heartbeat, stall, topology) = (None, None, Shape::Flat);
+        let environment = Environment { world, network, timeout, heartbeat, stall, topology };
         let plain = Config::from_environment().expect("nothing launched this test");
         let config = Config { environment, transport: TransportChoice::Tcp, tcp_streams: 2, probe: false, ..plain };
         Communicator::connect(config).expect("a world of ranks that share a secret")

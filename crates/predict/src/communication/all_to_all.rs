@@ -73,7 +73,7 @@ enum Doubt {
     SharedPorts,
     /// Nor how those of workers do that share a host without asking who does.
     SharedHosts,
-    /// The runtime runs the program of another torus or BCube than the cluster's.
+    /// The runtime runs the program of another torus or BCube than the cluster's, unless it is told of that.
     OtherProgram,
 }
 
@@ -286,8 +286,8 @@ impl AllToAll {
         found
     }
 
-    /// Does the runtime run another program of this name? It is told of no torus and no BCube, and takes one of its own that suits
-    /// the number of workers. Where these share hosts, no program follows the cluster's either, so both are the same.
+    /// Does the runtime run another program of this name, unless it is told how the hosts are wired? By itself it takes a torus or a
+    /// BCube that suits the number of workers. Where these share hosts, no program follows the cluster's either, so both are the same.
     fn runs_otherwise(&self, algorithm: &dyn Algorithm) -> bool {
         let wired = matches!(self.world.shape, Shape::Torus { .. } | Shape::BCube { .. });
         if !algorithm.for_network() || !wired || self.world.per_host > 1 {
@@ -313,8 +313,8 @@ impl AllToAll {
                  program"
             ),
             Doubt::OtherProgram => format!(
-                "{name} follows {shape} here, and the runtime, which is told of no topology, takes another shape for {workers} \
-                 workers: docs/prediction.md says which one, and how to number hosts for it"
+                "{name} follows {shape} here, and the runtime takes another shape for {workers} workers unless it is started \
+                 with --topology {shape} (PACELINE_TOPOLOGY)"
             ),
         }
     }

@@ -19,6 +19,7 @@ use crate::prediction::Bottleneck;
 
 pub(crate) use all_to_all::AllToAll;
 pub(crate) use on_topology::COMPARED_HOSTS_MAX;
+pub(crate) use programs_of_plan::MESSAGES_MAX;
 pub use server_hosts::serving_hosts;
 pub(crate) use servers::ServerCosts;
 
@@ -51,12 +52,7 @@ impl World {
 
     /// Which rank is on which host.
     pub fn topology(&self) -> Topology {
-        let hosts = Topology::filled(self.workers, self.per_host);
-        match self.shape {
-            Shape::Torus { x, y } => hosts.on_torus(x, y),
-            Shape::BCube { ports, levels } => hosts.on_bcube(ports, levels),
-            Shape::Flat | Shape::Tree(_) | Shape::FatTree { .. } => hosts,
-        }
+        Topology::filled(self.workers, self.per_host).on(self.shape)
     }
 }
 

@@ -12,11 +12,11 @@ use super::servers_by_message::{program_of_one, with_server};
 use super::{AllToAll, Communication, ServerCosts, World, all_to_all_costs};
 use crate::PredictError;
 use crate::iteration::{Length, Messages, Starts};
-use crate::programs::{Combining, Machine, Operation, PreparedProgram};
+use crate::programs::{Combining, Machine, Operation, PreparedProgram, Sending};
 use crate::topology::{Network, Speeds};
 
 /// An iteration of more messages is not played: with as many it takes some seconds, or minutes where many meet at servers.
-const MESSAGES_MAX: usize = 1 << 20;
+pub(crate) const MESSAGES_MAX: usize = 1 << 20;
 
 /// The programs of a plan's operations.
 pub(crate) struct Programs {
@@ -33,13 +33,19 @@ pub(crate) struct Programs {
 }
 
 impl Communication {
-    /// The programs of a plan's operations on a cluster.
+    /// The programs of a plan's operations on a cluster, of an iteration of so many messages at most.
     ///
     /// # Errors
     /// Nothing travels, servers are on the only host, there are too many messages, or the topology has no room for the servers.
-    pub fn programs(&self, plan: &Plan, cluster: &Cluster, length: Length) -> Result<Programs, PredictError> {
+    pub fn programs(
+        &self,
+        plan: &Plan,
+        cluster: &Cluster,
+        length: Length,
+        messages_max: usize,
+    ) -> Result<Programs, PredictError> {
         // Before there is a program of all these ranks.
-        check_messages(self.traffic(plan).messages, length)?;
+        check_messages(self.traffic(plan).messages, length, messages_max)?;
         let programs = match self {
             Communication::None => {
                 return Err(PredictError::ByMessage("nothing travels where a worker is alone".into()));
@@ -48,7 +54,7 @@ impl Communication {
             Communication::Servers(costs) => of_servers(costs, plan, cluster)?,
         };
         // Formulas to which tiles do not matter have not counted them.
-        check_messages(programs.messages(), length)?;
+        check_messages(programs.messages(), length, messages_max)?;
         Ok(programs)
     }
 }
@@ -62,8 +68,9 @@ impl Programs {
     }
 
     /// The machine on which they are played.
-    pub fn machine(&self) -> Machine<'_> {
-        Machine { gamma: self.gamma, combining: Combining::InsteadOfReceiving, ..Machine::new(&self.network) }
+    pub fn machine(&self, sending: Sending) -> Machine<'_> {
+        let combining = Combining::InsteadOfReceiving;
+        Machine { sending, gamma: self.gamma, combining, ..Machine::new(&self.network) }
     }
 
     /// By the plan's numbers.
@@ -83,16 +90,16 @@ impl Programs {
     }
 }
 
-fn check_messages(messages: usize, length: Length) -> Result<(), PredictError> {
+fn check_messages(messages: usize, length: Length, most: usize) -> Result<(), PredictError> {
     // Iterations that are not drawn are ten at most.
     let times = match length {
         Length::Steady => 1,
         Length::Drawn { iterations, .. } => iterations.div_ceil(10),
     };
-    if messages.saturating_mul(times) <= MESSAGES_MAX {
+    if messages.saturating_mul(times) <= most {
         return Ok(());
     }
-    let most = MESSAGES_MAX / times;
+    let most = most / times;
     Err(PredictError::ByMessage(format!(
         "an iteration has {messages} messages, and {most} at most are played: take fewer workers"
     )))

@@ -4,7 +4,8 @@
 //! on a connection. The first messages of all connections are flows ([`crate::flows`]) and share the links of the
 //! [`Network`] fairly. When its sender is ready, a message is on its way to the receiver for the latency of its route; then,
 //! as soon as that is ready for it, it keeps its route busy for its bytes and its overhead; and then it has been taken in,
-//! and the sender may overwrite it. So who takes in one message after the other waits for the latency of the first.
+//! and the sender may overwrite it. So who takes in one message after the other waits for the latency of the first. Over links that
+//! are emulated ([`Sending::Emulated`]) there are no flows but turns: ports serve one message after the other.
 //! Folding, combining, copying and mapping b bytes takes a rank gamma·b seconds, one piece of work after the other; only a
 //! copy that vanishes in place is free. A program is stated for one tile and repeated tile by tile, with as many of them
 //! begun as the window allows, as in the engine.
@@ -29,6 +30,7 @@
 //! `across.contention` ([`paceline_plan::Cluster::link_costs_among`]), unless the caller has put it into beta, as [`seconds_on`]
 //! does.
 
+mod ports;
 mod prepared;
 mod state;
 mod turns;
@@ -62,7 +64,7 @@ pub struct Machine<'a> {
     pub combining: Combining,
 }
 
-/// How many messages a rank sends at once.
+/// How many messages a rank sends at once, and when they leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sending {
     /// One to each receiver that is ready: they share the rank's port, as TCP connections do.
@@ -71,6 +73,12 @@ pub enum Sending {
     /// One, and it takes in one, too: of those that can, the earliest tile and step. So the closed formulas have one tile.
     /// (Where tiles overlap, ports wait for each other more than formulas and walks suppose.)
     InTurn,
+    /// As over links that are emulated (`docs/emulation.md`): one to each receiver, ready or not, as long as it has not passed two
+    /// ports. It takes its turn at its sender's, first come, first served, and when it begins to leave at its receiver's; latency comes
+    /// last, and keeps neither busy. Between hosts the ports are those of the hosts, whose ranks share them, and within a host those of
+    /// the ranks. Nothing is in the way between ports, nothing stops a message that has left, and whatever ranks combine they do beside.
+    /// A message of several blocks takes one turn here, and one for each block there.
+    Emulated,
 }
 
 /// What a rank takes in while it folds, combines, copies or maps.

@@ -133,6 +133,79 @@ fn a_ring_on_a_built_in_cluster_takes_as_long_at_both_depths() {
     }
 }
 
+/// Where no connection waits at both of its ports, turns take what fair shares do.
+#[test]
+fn messages_over_emulated_links_take_no_longer_where_none_waits_twice() {
+    let network = network("flat", 8, class(50e-6, 10e-6));
+    for algorithm in [all_reduce("ring"), registry::find(CollectiveKind::Broadcast, "direct").unwrap()] {
+        let program = prepared(algorithm, 8);
+        let seconds = |sending: Sending| {
+            let machine = Machine { sending, gamma: GAMMA, ..Machine::new(&network) };
+            simulate(&program, &one_tile(1 << 20), &machine).unwrap().seconds
+        };
+        let (shared, emulated) = (seconds(Sending::AtOnce), seconds(Sending::Emulated));
+        assert!((emulated / shared - 1.0).abs() < 1e-9, "{}: {emulated:e}, not {shared:e}", algorithm.name());
+    }
+}
+
+/// So many blocks, each as long as a tile.
+fn blocks(blocks: u32) -> Slot {
+    Slot { space: Space::Output, block: 0, blocks, part: 0, parts: 1 }
+}
+
+fn send(to: usize, message: u32, count: u32) -> Step {
+    Step { action: Action::Send { to, message, from: blocks(count) }, after: vec![] }
+}
+
+fn receive(from: usize, message: u32, count: u32) -> Step {
+    Step { action: Action::Receive { from, message, into: blocks(count), fold: None }, after: vec![] }
+}
+
+/// Microseconds in which each rank has done these steps, a microsecond for each block that a port carries.
+fn microseconds(steps: Vec<Vec<Step>>, hosts: Hosts, sending: Sending) -> Vec<f64> {
+    let ranks = steps.into_iter().map(|steps| RankProgram { scratch_blocks: 0, steps }).collect();
+    let (algorithm, kind) = ("moves".to_owned(), CollectiveKind::AllReduce);
+    let program = PreparedProgram::of_program(&Program { algorithm, kind, root: 0, parts: 1, ranks }).unwrap();
+    let speeds = Speeds::of(NetworkModel { within: class(0.0, 0.0), across: class(0.0, 0.0) });
+    let network = Network::new("flat".parse().unwrap(), &hosts, &speeds).unwrap();
+    let outcome = simulate(&program, &one_tile(1000), &Machine { sending, ..Machine::new(&network) }).unwrap();
+    outcome.rank_seconds.iter().map(|seconds| 1e6 * seconds).collect()
+}
+
+/// Rank 1's second message to rank 2 may not leave before its first has passed the port there, behind rank 0's, after 4 us; and then
+/// it leaves behind what rank 1 sends to rank 3 since 3 us, after 8. Where ports are shared, that of rank 2 is never idle.
+#[test]
+fn a_connection_that_waits_at_both_ports_comes_last() {
+    let steps = || {
+        vec![
+            vec![send(2, 0, 3)],
+            vec![send(2, 0, 1), send(2, 1, 1), receive(3, 0, 3), Step { after: vec![2], ..send(3, 0, 5) }],
+            vec![receive(0, 0, 3), receive(1, 0, 1), receive(1, 1, 1)],
+            vec![send(1, 0, 3), receive(1, 0, 5)],
+        ]
+    };
+    for (sending, expected) in [(Sending::Emulated, 9.0), (Sending::AtOnce, 5.0)] {
+        let ended = microseconds(steps(), Hosts::regular(4, 1), sending)[2];
+        assert!((ended - expected).abs() < 1e-6, "{sending:?}: after {ended} us, not {expected}");
+    }
+}
+
+/// Two ranks that send to another host leave one after the other; what goes to a rank of their own host is not in their way.
+#[test]
+fn ranks_share_the_emulated_ports_of_their_host_and_have_their_own_within() {
+    let steps = vec![
+        vec![send(3, 0, 1), send(2, 0, 1)],
+        vec![send(4, 0, 1)],
+        vec![receive(0, 0, 1)],
+        vec![receive(0, 0, 1)],
+        vec![receive(1, 0, 1)],
+        vec![],
+    ];
+    let ended = microseconds(steps, Hosts::regular(2, 3), Sending::Emulated);
+    let near = ended[2..5].iter().zip([1.0_f64, 1.0, 2.0]).all(|(found, expected)| (found - expected).abs() < 1e-6);
+    assert!(near, "{ended:?}");
+}
+
 #[test]
 fn a_program_that_waits_for_itself_is_refused() {
     let slot = |space| Slot::of_parts(space, 0, 0, 1);

@@ -46,7 +46,8 @@ pub(super) struct Port {
 impl Turns {
     pub fn new(sending: Sending, channels: usize, world: usize) -> Turns {
         match sending {
-            Sending::AtOnce => Turns::AtOnce(vec![Channel::default(); channels]),
+            // Where and when what is emulated leaves, its ports say.
+            Sending::AtOnce | Sending::Emulated => Turns::AtOnce(vec![Channel::default(); channels]),
             Sending::InTurn => {
                 Turns::InTurn { sends: vec![Port::default(); world], receives: vec![Port::default(); world] }
             }

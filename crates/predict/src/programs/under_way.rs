@@ -7,10 +7,11 @@ use std::rc::Rc;
 
 use paceline_collective::verify::{Reason, Refusal};
 
+use super::ports::Ports;
 use super::prepared::{Kind, Step, refusal};
 use super::state::{BEGUN, Ended, ON_ITS_WAY, Operation, State, Turn};
 use super::turns::{Piece, Turns, Way};
-use super::{Combining, Machine, Outcome, PreparedProgram};
+use super::{Combining, Machine, Outcome, PreparedProgram, Sending};
 use crate::agenda::Agenda;
 use crate::flows::{FlowId, FlowNetwork, RouteId, SIMULTANEOUS};
 
@@ -33,6 +34,8 @@ pub(crate) struct UnderWay<'a> {
     cargoes: Vec<Cargo>,
     channels: Vec<Channel>,
     turns: Turns,
+    /// Of links that are emulated. Messages then are no flows.
+    ports: Option<Ports>,
     ranks: Vec<RankState>,
     agenda: Agenda<Happening>,
     now: f64,
@@ -87,6 +90,10 @@ enum Happening {
     Worked(u32),
     /// What a rank has begun otherwise is over.
     Free(u32),
+    /// A message begins to leave the port of its sender.
+    Leaves(Piece),
+    /// It has passed the port of its receiver, too.
+    Passed(Piece),
 }
 
 /// Executes one program, which all ranks begin at once.
@@ -136,9 +143,10 @@ impl<'a> UnderWay<'a> {
             states.push(State::new(*operation, own.clone()));
         }
         let turns = Turns::new(machine.sending, channels.len(), network.world());
+        let ports = (machine.sending == Sending::Emulated).then(|| Ports::new(network, &machine.choice, &numbers));
+        let beside = machine.combining == Combining::Beside || ports.is_some();
         let ranks = (0..network.world()).map(|rank| {
             let link = network.port_in(rank);
-            let beside = machine.combining == Combining::Beside;
             let port = flows.add_route(if beside { &[] } else { std::slice::from_ref(&link) });
             let port_capacity = if beside { 0.0 } else { network.links()[link as usize].capacity };
             RankState { port, port_capacity, gamma: machine.gamma, working: None, waiting: BinaryHeap::new() }
@@ -150,6 +158,7 @@ impl<'a> UnderWay<'a> {
             cargoes: Vec::new(),
             channels,
             turns,
+            ports,
             agenda: Agenda::default(),
             now: 0.0,
             ended_s: vec![0.0; network.world()],
@@ -296,6 +305,9 @@ impl<'a> UnderWay<'a> {
             Kind::Store | Kind::Fold => self.meet(piece),
             Kind::Send => {
                 *self.waits(piece) = ON_ITS_WAY;
+                if self.ports.is_some() {
+                    return self.send(piece);
+                }
                 let channel = self.states[piece.slot as usize].channels[channel as usize];
                 self.push(self.channels[channel as usize].latency_s, Happening::Arrives(piece));
             }
@@ -314,16 +326,20 @@ impl<'a> UnderWay<'a> {
             }
             Happening::Worked(rank) => self.worked(rank as usize),
             Happening::Free(rank) => self.news.push(News::Free { rank: rank as usize }),
+            Happening::Leaves(piece) => self.enter(piece),
+            Happening::Passed(piece) => self.left(piece),
         }
     }
 
-    /// One side of a message is where the other one can meet it. If that is there, too, the message can leave.
+    /// One side of a message is where the other one can meet it. If that is there, too, the message can leave; over a link that is
+    /// emulated it has come to do so.
     fn meet(&mut self, piece: Piece) {
         let Step { kind, peer, .. } = self.step(piece);
         let peer = Piece { step: peer, ..piece };
         if *self.waits(peer) == 0 {
             (*self.waits(piece), *self.waits(peer)) = (BEGUN, BEGUN);
-            self.send(if kind == Kind::Send { piece } else { peer });
+            let send = if kind == Kind::Send { piece } else { peer };
+            if self.ports.is_some() { self.taken(send) } else { self.send(send) }
         }
     }
 
@@ -352,12 +368,24 @@ impl<'a> UnderWay<'a> {
             channel.bytes += bytes;
             bytes + channel.overhead_bytes
         });
+        if let Some(ports) = &mut self.ports {
+            return self.agenda.push(ports.leave(number, left, self.now), Happening::Leaves(piece));
+        }
         let frame = left.min(self.frame_bytes);
         if frame < left {
             self.rests.insert(piece, left - frame);
         }
         let flow = self.flows.add(channel.route, frame, self.now);
         self.load_on(flow, Cargo::Message(piece));
+    }
+
+    /// A message that is emulated takes its turn at the port of its receiver.
+    fn enter(&mut self, piece: Piece) {
+        let number = self.way(piece).channel as usize;
+        let bytes = self.bytes(piece) + self.channels[number].overhead_bytes;
+        if let Some(ports) = &mut self.ports {
+            self.agenda.push(ports.enter(number, bytes, self.now), Happening::Passed(piece));
+        }
     }
 
     fn load_on(&mut self, flow: FlowId, cargo: Cargo) {
@@ -376,14 +404,24 @@ impl<'a> UnderWay<'a> {
         }
     }
 
-    /// A message has been taken in, and its sender may overwrite it.
+    /// A message, or a part of it, is through.
     fn left(&mut self, piece: Piece) {
         let way = self.way(piece);
-        if !self.rests.is_empty() && self.rests.contains_key(&piece) {
+        let rest = !self.rests.is_empty() && self.rests.contains_key(&piece);
+        if rest {
             self.turns.wait_again(piece, way);
-            return self.turns.through(way).into_iter().flatten().for_each(|next| self.leave(next));
         }
         self.turns.through(way).into_iter().flatten().for_each(|next| self.leave(next));
+        if self.ports.is_some() {
+            self.push(self.channels[way.channel as usize].latency_s, Happening::Arrives(piece));
+        } else if !rest {
+            self.taken(piece);
+        }
+    }
+
+    /// A message has been taken in, and its sender may overwrite it.
+    fn taken(&mut self, piece: Piece) {
+        let way = self.way(piece);
         let receive = Piece { step: self.step(piece).peer, ..piece };
         self.end(way.sender as usize, piece);
         let receiver = way.receiver as usize;

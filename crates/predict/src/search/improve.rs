@@ -29,39 +29,46 @@ pub(super) fn improve(ways: &[BoundedWay], found: &mut Found) {
     if space.strategy.schedule.name != "auto" || ways[0].subject.question.workers == 1 {
         return;
     }
-    let starts = starts(ways, found);
+    let (best, others) = starts(ways, found);
     let mut left = space.effort;
-    for (number, (way, start)) in starts.iter().enumerate() {
-        let share = left / (starts.len() - number);
+    for (number, (way, start)) in best.iter().chain(&others).enumerate() {
+        // The best ways share all of it, and other places what these leave.
+        let share = left / best.len().saturating_sub(number).max(1);
         left -= share;
         left += climb(way, start, found, share);
     }
 }
 
-/// The best candidates of the best ways, and of the best one of each place: on each way the best with overlap and the best without.
-fn starts<'w, 'a>(ways: &'w [BoundedWay<'a>], found: &Found) -> Vec<(&'w BoundedWay<'a>, Plan)> {
+/// Plans to begin with, each on its way.
+type Starts<'w, 'a> = Vec<(&'w BoundedWay<'a>, Plan)>;
+
+/// The best candidates of the best ways, and of the best one of each other place: on each way the best with overlap and the best
+/// without.
+fn starts<'w, 'a>(ways: &'w [BoundedWay<'a>], found: &Found) -> (Starts<'w, 'a>, Starts<'w, 'a>) {
     let mut ranked: Vec<&Candidate> = found.candidates.iter().collect();
     ranked.sort_by(|one, other| other.prediction.samples_per_s.total_cmp(&one.prediction.samples_per_s));
-    let mut starts: Vec<(&BoundedWay, Plan)> = Vec::new();
+    let (mut best, mut others): (Starts, Starts) = (Vec::new(), Vec::new());
     let mut of_ways: Vec<&BoundedWay> = Vec::new();
     let near = ranked.first().map_or(0.0, |best| best.prediction.samples_per_s * (1.0 - BEHIND));
     for candidate in ranked {
         let Some(way) = ways.iter().find(|way| way.has(candidate)) else { continue };
-        let known = of_ways.iter().any(|known| std::ptr::eq(*known, way));
+        let known = of_ways.iter().position(|known| std::ptr::eq(*known, way));
         let of_new_place = || of_ways.iter().all(|known| known.way.place() != way.way.place());
-        if !known && of_ways.len() >= WAYS && !(candidate.prediction.samples_per_s >= near && of_new_place()) {
+        if known.is_none() && of_ways.len() >= WAYS && !(candidate.prediction.samples_per_s >= near && of_new_place()) {
             continue;
         }
-        if !known {
+        let place = known.unwrap_or(of_ways.len());
+        if known.is_none() {
             of_ways.push(way);
         }
+        let starts = if place < WAYS { &mut best } else { &mut others };
         let plan = &candidate.prediction.plan;
         let mut here = starts.iter().filter(|(other, _)| std::ptr::eq(*other, way));
         if here.clone().count() < PLANS && !here.any(|(_, other)| other.forward_overlap == plan.forward_overlap) {
             starts.push((way, plan.clone()));
         }
     }
-    starts
+    (best, others)
 }
 
 impl BoundedWay<'_> {

@@ -295,6 +295,20 @@ impl Network {
         Route { links, latency_s, overhead_bytes }
     }
 
+    /// The links at whose ports a message takes its turn over an emulated network, where it leaves and where it enters: those of the two
+    /// hosts; within a host, of the two ranks.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub(crate) fn ports(&self, from: Rank, to: Rank, choice: &PathChoice) -> [LinkId; 2] {
+        let (sender, receiver) = (self.hosts.host(from), self.hosts.host(to));
+        if sender == receiver {
+            return [rank_out(from), rank_in(to)];
+        }
+        let path = self.path(sender, receiver, choice);
+        [path[0], path[path.len() - 1]]
+    }
+
     /// The links from one host to another.
     fn path(&self, from: usize, to: usize, choice: &PathChoice) -> Vec<LinkId> {
         let mut links = Vec::with_capacity(6);

@@ -243,7 +243,7 @@ fn page_table(pages: &[Page]) -> Table {
         let Made { date, commit, .. } = &page.made;
         let changed = if commit.changed { " with changes" } else { "" };
         let cells = page.outcomes.len().to_string();
-        let within = share(in_interval(page.outcomes.iter()));
+        let within = share(in_interval(page.outcomes.iter().filter(|outcome| outcome.counts())));
         vec![page.name.clone(), date.clone(), format!("{}{changed}", commit.id), cells, within]
     }));
     table

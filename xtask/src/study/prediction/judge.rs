@@ -88,6 +88,10 @@ impl Place {
     fn is_emulated(self) -> bool {
         matches!(self, Place::Emulated | Place::Drawn | Place::Servers)
     }
+
+    fn is_trained(self) -> bool {
+        matches!(self, Place::Real | Place::Loopback)
+    }
 }
 
 impl Outcome {
@@ -115,6 +119,12 @@ impl Outcome {
     /// Predicted over measured, less 1.
     pub fn error(&self) -> Option<f64> {
         Some(self.predicted? / self.measured? - 1.0)
+    }
+
+    /// Does its error count among others? What one worker alone trains is predicted from runs of the same, and its error says how far
+    /// these lie apart.
+    pub fn counts(&self) -> bool {
+        self.workers > 1 || !self.place.is_trained()
     }
 
     /// Was what was measured predicted to lie there? The ends count. None: it was not measured, or nobody has said where.
@@ -262,7 +272,7 @@ fn best<'a>(
 pub fn targets(outcomes: &[Outcome]) -> Vec<Target> {
     let mut targets = Vec::new();
     for place in Place::ALL {
-        let errors = errors(outcomes, |outcome| outcome.place == place);
+        let errors = errors(outcomes, |outcome| outcome.place == place && outcome.counts());
         let found = (!errors.is_empty()).then(|| median(&errors));
         targets.push(Target::at_most(place.name(), "median error", ERROR_MAX, found));
     }

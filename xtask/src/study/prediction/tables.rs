@@ -13,10 +13,14 @@ const IN_INTERVAL: &str = "In the interval: of the cells that were measured and 
                            measured samples/s (the mean over the runs, in the lab the median) lie in it, its ends included. What the \
                            runs leave open of that does not widen it.";
 
-/// By place, and of all.
+/// What does not count.
+const APART: &str = "What one worker alone trains is predicted from its runs under the other methods. Such an error says how far runs of the \
+                     same lie apart, and with servers what these take, which is not counted: it stands in a row of its own, and in no other number.";
+
+/// By place, and of all; and those that do not count.
 pub fn error_table(outcomes: &[Outcome]) -> Table {
     let columns = ["where", "cells", "median", "90 % within", "largest", "in the interval"];
-    let text = format!("Of samples/s, predicted over measured less 1, without signs. {IN_INTERVAL}");
+    let text = format!("Of samples/s, predicted over measured less 1, without signs. {IN_INTERVAL} {APART}");
     let mut table = Table::new("Errors", text, &columns);
     for place in Place::ALL {
         table.rows.extend(error_row(place.name(), outcomes, |outcome| outcome.place == place));
@@ -27,9 +31,13 @@ pub fn error_table(outcomes: &[Outcome]) -> Table {
             table.rows.push(limited);
         }
     }
-    let is_told = |place: Place| outcomes.iter().any(|outcome| outcome.place == place && outcome.error().is_some());
+    let is_told = |place: Place| Errors::of(outcomes, |outcome| outcome.place == place).is_some();
     let several = Place::ALL.into_iter().filter(|&place| is_told(place)).count() > 1;
     table.rows.extend(error_row("all", outcomes, |_| true).filter(|_| several));
+    for place in Place::ALL {
+        let apart = Errors::of_any(outcomes, |outcome| outcome.place == place && !outcome.counts());
+        table.rows.extend(apart.map(|errors| errors.row(&format!("{}: one worker alone", place.name()))));
+    }
     table
 }
 
@@ -39,7 +47,7 @@ pub fn method_table(outcomes: &[Outcome]) -> Table {
     let mut table = Table::new("Errors by method and by workers", "In the interval: counted as above.", &columns);
     let mut methods: Vec<&String> = Vec::new();
     let mut workers: Vec<usize> = Vec::new();
-    for outcome in outcomes.iter().filter(|outcome| outcome.error().is_some()) {
+    for outcome in outcomes.iter().filter(|outcome| outcome.counts() && outcome.error().is_some()) {
         if !methods.contains(&&outcome.method) {
             methods.push(&outcome.method);
         }
@@ -57,11 +65,9 @@ pub fn method_table(outcomes: &[Outcome]) -> Table {
     table
 }
 
-/// None if no cell has an error.
+/// None if no cell has an error that counts.
 fn error_row(name: &str, outcomes: &[Outcome], wanted: impl Fn(&Outcome) -> bool) -> Option<Vec<String>> {
-    let Errors { cells, median, ninetieth, largest, in_interval } = Errors::of(outcomes, wanted)?;
-    let [median, ninetieth, largest] = [median, ninetieth, largest].map(|error| percent(Some(error)));
-    Some(vec![name.to_owned(), cells.to_string(), median, ninetieth, largest, share(in_interval)])
+    Some(Errors::of(outcomes, wanted)?.row(name))
 }
 
 /// How the errors of some cells are distributed.
@@ -77,8 +83,13 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// None if no cell has one.
+    /// Of those that count; none if no cell has one.
     pub fn of(outcomes: &[Outcome], wanted: impl Fn(&Outcome) -> bool) -> Option<Errors> {
+        Errors::of_any(outcomes, |outcome| outcome.counts() && wanted(outcome))
+    }
+
+    /// Whether they count or not.
+    fn of_any(outcomes: &[Outcome], wanted: impl Fn(&Outcome) -> bool) -> Option<Errors> {
         let mut errors = errors(outcomes, &wanted);
         errors.sort_by(f64::total_cmp);
         Some(Errors {
@@ -88,6 +99,12 @@ impl Errors {
             largest: *errors.last()?,
             in_interval: in_interval(outcomes.iter().filter(|outcome| wanted(outcome))),
         })
+    }
+
+    fn row(&self, name: &str) -> Vec<String> {
+        let Errors { cells, median, ninetieth, largest, in_interval } = *self;
+        let [median, ninetieth, largest] = [median, ninetieth, largest].map(|error| percent(Some(error)));
+        vec![name.to_owned(), cells.to_string(), median, ninetieth, largest, share(in_interval)]
     }
 }
 
@@ -171,6 +188,7 @@ pub fn cell_table(outcomes: &[Outcome]) -> Table {
 mod tests {
     use super::super::AUTO;
     use super::super::judge::samples::{decision, outcome};
+    use super::super::judge::targets;
     use super::*;
 
     /// Of 104 give or take a twentieth 100 is none too little, and of 130 it is.
@@ -196,6 +214,34 @@ mod tests {
         let [first, .., last] = outcomes.clone();
         let rows = error_table(&[first, Outcome { place: Place::Lab, ..last }]).rows;
         assert_eq!((rows.len(), rows[2][0].as_str(), rows[2][5].as_str()), (3, "all", "1 of 2, 50.0 %"));
+    }
+
+    /// In the tables, and in no median: neither by place, nor by method, nor among what is demanded.
+    #[test]
+    fn errors_of_a_trained_worker_alone_stand_apart() {
+        let of = |place: Place, workers: usize, predicted: f64| Outcome {
+            place,
+            workers,
+            ..outcome("g", "bsp-a2a", predicted, 100.0)
+        };
+        let outcomes = [of(Place::Emulated, 1, 102.0), of(Place::Real, 2, 104.0), of(Place::Real, 1, 130.0)];
+        let largest = |rows: Vec<Vec<String>>| rows.into_iter().map(|row| [&*row[0], &*row[1], &*row[4]].join(", "));
+        let by_place: Vec<String> = largest(error_table(&outcomes).rows).collect();
+        let expected = [
+            "emulated networks, 1, 2.0 %",
+            "trained models, this host, 1, 4.0 %",
+            "all, 2, 4.0 %",
+            "trained models, this host: one worker alone, 1, 30.0 %",
+        ];
+        assert_eq!(by_place, expected);
+        let by_method: Vec<String> = largest(method_table(&outcomes).rows).collect();
+        assert_eq!(by_method, ["bsp-a2a, 2, 4.0 %", "1 worker, 1, 2.0 %", "2 workers, 1, 4.0 %"]);
+        let targets = targets(&outcomes);
+        let demanded = targets.iter().find(|target| target.case == Place::Real.name()).expect("it is demanded");
+        assert_eq!((demanded.found.as_str(), demanded.met), ("0.040", Some(true)));
+        assert_eq!(cell_table(&outcomes).rows.len(), 3);
+        // Of nothing else there is no sum.
+        assert_eq!(error_table(&outcomes[2..]).rows.len(), 1);
     }
 
     #[test]

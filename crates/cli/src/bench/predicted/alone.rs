@@ -3,7 +3,7 @@
 use paceline_plan::{Constant, Profile};
 use paceline_train::{CellRun, Computed, load_profile, measured_profile};
 
-use super::super::cell::{Compute, Setting};
+use super::super::cell::{Cell, Compute, Setting};
 use super::super::models::fingerprint;
 use super::super::statistics::{Estimate, mean};
 use super::super::store::CellRecord;
@@ -23,22 +23,47 @@ pub fn profile(setting: &Setting, cells: &[CellRecord]) -> Result<Profile, Strin
             let slept = found.for_batch(setting.local_batch.max(1));
             Ok(Profile { uncertainty: None, recorded_batch: None, ..slept })
         }
-        Compute::Real => measured(setting, cells),
+        Compute::Real => measured(setting, &runs_alone(setting, cells, |_| true)),
     }
 }
 
-/// All one-worker cells of the setting without servers, over their runs: however it would communicate, a worker alone computes
-/// the same.
-fn measured(setting: &Setting, cells: &[CellRecord]) -> Result<Profile, String> {
-    let alone =
-        |record: &&CellRecord| record.cell.setting == *setting && record.cell.workers == 1 && record.cell.shards == 0;
+/// The same for a cell of one worker that really computes. Only what other methods measured counts, as no prediction sees an
+/// iteration of its own cell, nor of the one that measures the same method again.
+///
+/// # Errors
+/// Nobody else was measured, in a sentence.
+pub fn profile_of_others(cell: &Cell, cells: &[CellRecord]) -> Result<Profile, String> {
+    let setting = &cell.setting;
+    let is_other = |other: &Cell| other.method != cell.method;
+    let is_alone = |other: &Cell| other.setting == *setting && other.workers == 1;
+    if !cells.iter().any(|record| is_alone(&record.cell) && is_other(&record.cell)) {
+        let why = "one worker alone was measured by this method only, and what it computes is not predicted";
+        return Err(why.to_owned());
+    }
+    let others = runs_alone(setting, cells, is_other);
+    if others.is_empty() {
+        return Err("no run of one worker by another method without servers says what it computes".to_owned());
+    }
+    measured(setting, &others)
+}
+
+/// What the one-worker cells of the setting without servers measured, of those that are wanted: however it would communicate, a
+/// worker alone computes the same.
+fn runs_alone<'a>(setting: &Setting, cells: &'a [CellRecord], wanted: impl Fn(&Cell) -> bool) -> Vec<&'a CellRun> {
+    let alone = |record: &&CellRecord| {
+        let cell = &record.cell;
+        cell.setting == *setting && cell.workers == 1 && cell.shards == 0 && wanted(cell)
+    };
     let runs = cells.iter().filter(alone).flat_map(|record| &record.runs);
-    let runs = runs.filter_map(|run| run.outcome.as_ref().ok()).filter(|run| !run.inputs.elements.is_empty());
-    let runs: Vec<&CellRun> = runs.collect();
+    runs.filter_map(|run| run.outcome.as_ref().ok()).filter(|run| !run.inputs.elements.is_empty()).collect()
+}
+
+/// Over these runs.
+fn measured(setting: &Setting, runs: &[&CellRun]) -> Result<Profile, String> {
     if runs.is_empty() {
         return Err("no run of one worker says what it computes".to_owned());
     }
-    let profile = measured_profile(&setting.model, setting.local_batch, &computed(&runs), uncertain(&runs));
+    let profile = measured_profile(&setting.model, setting.local_batch, &computed(runs), uncertain(runs));
     profile.check().and_then(|()| profile.check_pace()).map_err(|error| error.to_string())?;
     Ok(profile)
 }
@@ -84,6 +109,7 @@ fn computed(runs: &[&CellRun]) -> Computed {
 mod tests {
     use paceline_train::FormulaInputs;
 
+    use super::super::super::cell::Arm;
     use super::super::super::cell::samples::{cell, setting};
     use super::super::super::store::{Occasion, RunRecord};
     use super::super::super::summary::samples::cell_run;
@@ -110,6 +136,41 @@ mod tests {
         assert!((profile.forward_s() - 0.05).abs() < 1e-12);
         let missing = super::profile(&setting("cnn"), &[record(2, 0.5)]);
         assert!(missing.is_err_and(|why| why.contains("no run of one worker")));
+    }
+
+    /// Whatever a cell's own method has measured, once or again, and whatever servers add.
+    #[test]
+    fn what_others_measured_is_known_without_a_cell_itself() {
+        let of = |method: &str, compute_s: f64| {
+            let alone = record(1, compute_s);
+            CellRecord { cell: cell(&setting("cnn"), method, 1), ..alone }
+        };
+        let again = |mut record: CellRecord| {
+            record.cell.arm = Arm::Again;
+            record
+        };
+        let cells = [
+            of("bsp-a2a", 0.1),
+            again(of("bsp-a2a", 0.7)),
+            of("wfbp-a2a", 0.2),
+            of("wfbp-ps", 0.9),
+            CellRecord { cell: cell(&setting("mlp"), "mg-wfbp", 1), ..record(1, 0.9) },
+            record(2, 0.9),
+        ];
+        let iteration_s =
+            |cell: &Cell, cells: &[CellRecord]| profile_of_others(cell, cells).map(|all| all.iteration_s());
+        let is = |found: Result<f64, String>, expected: f64| found.is_ok_and(|found| (found - expected).abs() < 1e-12);
+        assert!(is(iteration_s(&cells[0].cell, &cells), 0.2));
+        assert!(is(iteration_s(&cells[2].cell, &cells), 0.4), "both arms of the other method count");
+        // One that has servers is no part of what all runs say, either.
+        assert!(is(iteration_s(&cells[3].cell, &cells[..4]), (0.1 + 0.7 + 0.2) / 3.0));
+        let refused = |cells: &[CellRecord]| iteration_s(&cells[0].cell, cells).err().unwrap_or_default();
+        assert!(refused(&cells[..2]).starts_with("one worker alone was measured by this method only"));
+        let only_served = [of("bsp-a2a", 0.1), of("wfbp-ps", 0.9)];
+        assert!(refused(&only_served).starts_with("no run of one worker by another method without servers"));
+        // What other groups begin with is all of it.
+        let all = profile(&setting("cnn"), &cells).expect("one worker ran");
+        assert!((all.iteration_s() - (0.1 + 0.7 + 0.2) / 3.0).abs() < 1e-12, "{all:?}");
     }
 
     /// Two worlds of one worker, 0.10 and 0.12 s for a pass; two of two workers, 0.16 and 0.17 s.

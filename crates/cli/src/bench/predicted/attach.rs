@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use paceline_plan::{Cluster, Constant, EmulationError, MeasuredRange, NetworkModel, Profile};
 use paceline_predict::search::{Candidate, Question, Room, Space, Surroundings, archs_of_world, search};
-use paceline_predict::{Job, Prediction, predict_plan, predict_scheduled};
+use paceline_predict::{Job, PredictError, Prediction, predict_emulated, predict_plan, predict_scheduled};
 use paceline_schedule::Schedulers;
 use paceline_strategy::{Strategy, Value};
 
@@ -45,9 +45,13 @@ pub struct Ground {
 /// Plans that are predicted to improve what `strategy=auto` chooses: as while it trains.
 const EFFORT: usize = 150;
 
+/// Iterations of more messages are not played, so that no row takes long.
+const PLAYED_MAX: usize = 100_000;
+
 /// Predicts every row of the panels of a study, and what lies beyond them. Rows that cannot be predicted say why.
 ///
-/// Costs milliseconds for each row, seconds for one of which something is left open, and seconds for each panel's outlook.
+/// Costs milliseconds for each row, more where servers are on an emulated network, whose messages are played, seconds for one of which
+/// something is left open, and seconds for each panel's outlook.
 pub fn attach(sources: &Sources<'_>, panels: &mut [Panel]) {
     for panel in panels {
         let profile = alone::profile(&panel.setting, sources.cells);
@@ -62,7 +66,7 @@ impl<'a> Sources<'a> {
     fn predict_group(&self, setting: &Setting, group: &mut Group, profile: Result<&Profile, &String>) {
         for row in &mut group.rows {
             let Some(record) = self.record(setting, group.workers, &row.method) else { continue };
-            match profile.map_err(String::clone).and_then(|profile| self.predict(&record.cell, profile)) {
+            match self.expected(&record.cell, profile) {
                 Ok(predicted) => {
                     let measured = row.result.as_ref().map(|result| result.samples_per_s.mean);
                     row.prediction_error = measured.map(|measured| predicted.samples_per_s / measured - 1.0);
@@ -83,11 +87,17 @@ impl<'a> Sources<'a> {
         })
     }
 
-    /// What a cell is expected to do.
-    fn predict(&self, cell: &Cell, profile: &Profile) -> Result<Predicted, String> {
-        if !cell.setting.is_replayed() && cell.workers == 1 {
-            return Err("what one worker alone computes is measured, and not predicted".to_owned());
+    /// What a cell is expected to do, from the panel's profile. Where one worker alone really computes, that has the cell's own
+    /// iterations in it, and one without them takes its place.
+    fn expected(&self, cell: &Cell, profile: Result<&Profile, &String>) -> Result<Predicted, String> {
+        if cell.workers == 1 && !cell.setting.is_replayed() {
+            return self.predict(cell, &alone::profile_of_others(cell, self.cells)?);
         }
+        self.predict(cell, profile.map_err(String::clone)?)
+    }
+
+    /// The same from this profile.
+    fn predict(&self, cell: &Cell, profile: &Profile) -> Result<Predicted, String> {
         let strategy = self.strategy(cell)?;
         let ground = self.ground(cell, &strategy, profile)?;
         let mut cluster = ground.crowded(ground.cluster.clone(), cell.workers, profile);
@@ -145,8 +155,11 @@ impl<'a> Sources<'a> {
                 let combine_s_per_byte = self.study.combine_s_per_byte.unwrap_or(0.0);
                 (emulated(cell, network, Machine { cores, combine_s_per_byte }), Vec::new())
             }
-            // Nobody to talk to.
-            None if cell.workers == 1 => (Cluster::of_network(NetworkModel::TEN_GBE, 1, 1), Vec::new()),
+            // Nobody to talk to, but for servers, over links that nobody has measured.
+            None if cell.workers == 1 => {
+                let pushed = (cell.shards > 0).then(|| "what one worker sends to servers is not counted".to_owned());
+                (Cluster::of_network(NetworkModel::TEN_GBE, 1, 1), pushed.into_iter().collect())
+            }
             None => self.measured(cell, strategy, profile)?,
         };
         let layout = self.layout(cell);
@@ -194,14 +207,16 @@ impl<'a> Sources<'a> {
         let workers = cell.workers;
         if !strategy.is_open() {
             let job = Job { cluster, profile, strategy, workers, local_batch: None };
-            return predict_scheduled(&job, self.schedulers).map_err(|error| error.to_string());
+            let prediction = predict_scheduled(&job, self.schedulers).map_err(|error| error.to_string())?;
+            return as_played(cell, &job, prediction);
         }
         let space = self.space(cell, strategy);
         let answer =
             search(&Question { cluster, profile, workers, space: &space }).map_err(|error| error.to_string())?;
         let Candidate { strategy, prediction, .. } = answer.taken();
         let job = Job { cluster, profile, strategy, workers, local_batch: None };
-        predict_plan(&job, &prediction.plan).map_err(|error| error.to_string())
+        let prediction = predict_plan(&job, &prediction.plan).map_err(|error| error.to_string())?;
+        as_played(cell, &job, prediction)
     }
 
     /// What `strategy=auto` chooses from in a cell.
@@ -216,6 +231,24 @@ impl<'a> Sources<'a> {
             ..Space::of(self.schedulers.clone(), strategy.clone())
         }
     }
+}
+
+/// Of servers over an emulated network an iteration takes what its messages do: formulas let a port be busy as long as there is
+/// something for it, and an emulated link passes its next message only when the last has passed both ports. What cannot be played, or
+/// not all of it, keeps the formulas' time, and says so.
+fn as_played(cell: &Cell, job: &Job<'_>, mut prediction: Prediction) -> Result<Prediction, String> {
+    let hosts = job.cluster.hosts_of(job.workers);
+    if cell.setting.network.is_none() || hosts < 2 || job.strategy.servers(job.workers, hosts).is_none() {
+        return Ok(prediction);
+    }
+    let why = match predict_emulated(job, &prediction.plan, PLAYED_MAX) {
+        Ok(played) if played.left_out.is_empty() => return Ok(prediction.with_iteration_s(played.iteration_s)),
+        Ok(played) => format!("messages say nothing of {}", played.left_out.join(", ")),
+        Err(PredictError::ByMessage(why)) => why,
+        Err(error) => return Err(error.to_string()),
+    };
+    prediction.extrapolated.push(format!("ports are taken to be busy as long as there is something for them: {why}"));
+    Ok(prediction)
 }
 
 impl Surroundings for Ground {
@@ -282,7 +315,7 @@ impl Ground {
     fn crowd(&self, workers: usize, cores: usize) -> Option<String> {
         let times = self.filled(workers);
         let who = workers_on_cores(self.sharing(workers), cores);
-        (self.together.is_none() && times > 1.0)
+        (workers > 1 && self.together.is_none() && times > 1.0)
             .then(|| format!("{who}: computation is taken to be {times:.1} times as slow"))
     }
 }

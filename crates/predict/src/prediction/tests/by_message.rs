@@ -220,3 +220,60 @@ fn what_is_left_out_is_said() {
     assert!(all_to_all.len() == 1 && all_to_all[0].contains("interference.computation"), "{all_to_all:?}");
     assert!(servers.len() == 2 && servers[1].contains("server.partition_s"), "{servers:?}");
 }
+
+/// Over emulated links a worker whose server is beside another waits behind what the server beside itself answers, and then behind what
+/// all others push; so all wait for it, and ports are idle. Where servers have hosts of their own, nobody waits twice.
+#[test]
+fn servers_beside_workers_take_longer_over_emulated_links() {
+    let profile = built_in_profile("resnet50").expect("it is built in");
+    let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 6, 1);
+    // With this the runtime chooses tiles there.
+    cluster.across.counted_overhead_s = 50e-6;
+    let ratio = |servers: &str| {
+        let strategy = strategy(&format!("schedule=wfbp,arch=ps:{servers}"));
+        let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers: 6, local_batch: None };
+        let predicted = estimate(&job).expect("a prediction");
+        let played = predict_emulated(&job, &predicted.plan, usize::MAX).expect("an iteration");
+        assert_eq!(played.left_out, Vec::<String>::new());
+        let shared = predict_by_message(&job, &predicted.plan).expect("an iteration");
+        println!(
+            "{servers}: {} of {} s, {} where ports are shared",
+            played.iteration_s, predicted.iteration_s, shared.iteration_s
+        );
+        let over = |iteration_s: f64| played.iteration_s / iteration_s;
+        (over(predicted.iteration_s), over(shared.iteration_s), servers.to_owned())
+    };
+    let beside = ["2", "3", "4"].map(ratio);
+    assert!(beside.iter().all(|(predicted, ..)| (1.03..1.2).contains(predicted)), "{beside:?}");
+    // Of four servers it is hardly the emulation.
+    assert!(beside[..2].iter().all(|(_, shared, _)| (1.03..1.2).contains(shared)), "{beside:?}");
+    let dedicated = ["1:4000KiB:dedicated", "2:4000KiB:dedicated"].map(ratio);
+    held(0.04, &dedicated.map(|(predicted, _, servers)| (predicted, servers)));
+}
+
+/// What is counted in iterations follows from how long one is.
+#[test]
+fn a_prediction_takes_what_was_played() {
+    let profile = layers(2);
+    let case = Case { hosts: 4, per_host: 1, network: networks()[1], topology: "flat" };
+    let (mut cluster, strategy) = (case.cluster(), strategy("wfbp-ps"));
+    cluster.across.beta_s_per_byte = Constant::between(8e-10, 7e-10, 9e-10);
+    let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers: 4, local_batch: None };
+    let predicted = predict(&job).expect("a prediction");
+    let longer = predicted.clone().with_iteration_s(2.0 * predicted.iteration_s);
+    for (found, expected) in [
+        (longer.iteration_s, 2.0 * predicted.iteration_s),
+        (longer.low_s, 2.0 * predicted.low_s),
+        (longer.high_s, 2.0 * predicted.high_s),
+        (longer.samples_per_s, predicted.samples_per_s / 2.0),
+        (longer.speedup, predicted.speedup / 2.0),
+        (longer.exposed_s, predicted.exposed_s + predicted.iteration_s),
+    ] {
+        assert!((found / expected - 1.0).abs() < 1e-9, "{found}, not {expected}: {longer:?}");
+    }
+    // Half of it is not computed.
+    assert_ne!(longer.bottleneck, Bottleneck::Computation);
+    assert!((longer.bottleneck_share - predicted.busiest.1 / longer.iteration_s).abs() < 1e-9, "{longer:?}");
+    let refused = predict_emulated(&job, &predicted.plan, 100).expect_err("there are more messages");
+    assert!(refused.to_string().contains("100 at most"), "{refused}");
+}

@@ -9,7 +9,7 @@ use super::super::super::cell::Compute;
 use super::super::super::cell::samples::{cell, setting};
 use super::super::super::store::tests::study_record;
 use super::super::super::store::{Occasion, RunRecord};
-use super::super::super::summary::{panels, samples::cell_run};
+use super::super::super::summary::{Row, panels, samples::cell_run};
 use super::*;
 
 /// ResNet-50 replayed on an emulated network, three methods with 1 and 8 workers.
@@ -62,6 +62,35 @@ fn replays_on_emulated_networks_are_predicted_from_the_network_and_the_profile()
     let error = group.rows[0].prediction_error.expect("it was measured");
     assert!((error - (bsp.samples_per_s / (8.0 * 64.0 / 0.4) - 1.0)).abs() < 1e-12);
     assert!(group.choice.is_some() && group.rows.iter().all(|row| row.not_predicted.is_none()));
+}
+
+/// Of servers that have the optimiser not all can be played: they keep what formulas say.
+#[test]
+fn servers_on_an_emulated_network_take_what_their_messages_do() {
+    let mut study = StudyRecord { combine_s_per_byte: Some(0.1e-9), ..study_record("f") };
+    study.machine.cores = 2;
+    let schedulers = Schedulers::built_in();
+    let sources = Sources { schedulers: &schedulers, study: &study, cells: &[] };
+    let profile = paceline_train::load_profile("resnet50@rtx2080ti").expect("it is built in");
+    for (text, is_played) in [("schedule=wfbp,arch=ps:2", true), ("schedule=wfbp,arch=ps:2:apply", false)] {
+        let strategy = schedulers.grammar().parse(text).expect("a strategy").to_string();
+        let of_eight = replayed().pop().expect("a record").cell;
+        let cell = Cell { strategy, workers: 6, shards: 2, ..of_eight };
+        let predicted = sources.predict(&cell, &profile).expect("a prediction");
+        let strategy = sources.strategy(&cell).expect("a strategy");
+        let cluster = sources.ground(&cell, &strategy, &profile).expect("links").cluster;
+        let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers: 6, local_batch: None };
+        let formulas = predict_scheduled(&job, &schedulers).expect("a prediction");
+        let played = predict_emulated(&job, &formulas.plan, PLAYED_MAX).expect("an iteration");
+        let iteration_s = if is_played { played.iteration_s } else { formulas.iteration_s };
+        assert_eq!((predicted.iteration_s, played.left_out.is_empty()), (iteration_s, is_played), "{text}");
+        assert!((predicted.samples_per_s * iteration_s / (6.0 * 64.0) - 1.0).abs() < 1e-9, "{predicted:?}");
+        assert!(predicted.samples_per_s_low < predicted.samples_per_s, "{predicted:?}");
+        assert!(predicted.samples_per_s < predicted.samples_per_s_high, "{predicted:?}");
+        let told = predicted.extrapolated.iter().any(|doubt| doubt.starts_with("ports are taken to be busy"));
+        assert_ne!(told, is_played, "{:?}", predicted.extrapolated);
+        assert!(!is_played || iteration_s > 1.03 * formulas.iteration_s, "{iteration_s} {}", formulas.iteration_s);
+    }
 }
 
 /// Eight ranks on two cores wake up in 70 us, of which dilation leaves an eighth.
@@ -296,13 +325,50 @@ fn real_cells_are_predicted_from_one_worker_and_the_links_that_were_measured() {
     study.machine.cores = 2;
     let panels = attached(&study, &[real(1), real(2), real(4)]);
     let row = |group: usize| &panels[0].groups[group].rows[0];
-    assert!(row(0).predicted.is_none());
-    assert!(row(0).not_predicted.as_ref().is_some_and(|why| why.contains("not predicted")));
+    assert!(row(0).predicted.is_none(), "nobody else says what one worker computes");
+    let why = "one worker alone was measured by this method only, and what it computes is not predicted";
+    assert_eq!(row(0).not_predicted.as_deref(), Some(why));
     let two = row(1).predicted.as_ref().expect("a prediction");
     assert!(two.iteration_s > 0.1 && two.iteration_s < 0.12 && two.extrapolated.is_empty(), "{two:?}");
     // Four workers on two cores compute half as fast.
     let four = row(2).predicted.as_ref().expect("a prediction");
     assert!(four.iteration_s > 0.2 && four.extrapolated[0].starts_with("4 workers on 2 cores"), "{four:?}");
+}
+
+/// From what the other methods measured, and nothing that its own runs gave: with servers, too, of which it says that they are not
+/// counted.
+#[test]
+fn a_trained_worker_alone_is_predicted_from_the_other_methods() {
+    let study = study_record("f");
+    let rows = |own_s: f64, others_s: f64| -> Vec<Row> {
+        let own = with_iterations_of(trained(1, "bsp-a2a"), own_s);
+        let others = ["wfbp-a2a", "auto"].map(|method| with_iterations_of(trained(1, method), others_s));
+        let cells: Vec<CellRecord> = [own].into_iter().chain(others).chain([trained(1, "wfbp-ps")]).collect();
+        let group = attached(&study, &cells).swap_remove(0).groups.swap_remove(0);
+        assert!(group.choice.is_none() && group.rows.len() == 4, "one worker has nothing to choose from: {group:?}");
+        group.rows
+    };
+    let predicted = |row: &Row| row.predicted.clone().expect("a prediction");
+    let all = rows(0.1, 0.2);
+    assert!(all.iter().all(|row| row.predicted.is_some()), "{all:?}");
+    let own = predicted(&all[0]);
+    assert!((own.iteration_s - 0.2).abs() < 1e-6 && own.extrapolated.is_empty(), "{own:?}");
+    let error = all[0].prediction_error.expect("it was measured");
+    assert!((error - (0.1 / 0.2 - 1.0)).abs() < 1e-6, "{error}");
+    let changed = rows(0.7, 0.2);
+    assert_eq!(predicted(&changed[0]), own, "it sees an iteration of its own");
+    assert!(changed[0].prediction_error.is_some_and(|error| error > 0.0));
+    assert!((predicted(&changed[1]).iteration_s - 0.45).abs() < 1e-6, "the other two have 0.7 and 0.2 s");
+    let served = predicted(&all[3]);
+    assert!((served.iteration_s - 0.5 / 3.0).abs() < 1e-6, "{served:?}");
+    assert_eq!(served.extrapolated, ["what one worker sends to servers is not counted"]);
+}
+
+/// Of one worker, whose iterations took so long, computing.
+fn with_iterations_of(mut record: CellRecord, seconds: f64) -> CellRecord {
+    let measured = record.runs[0].outcome.as_mut().expect("it ended");
+    (measured.iteration_s, measured.compute_s) = (vec![seconds; 4], seconds);
+    record
 }
 
 /// Passes that all workers make at once, and no assumption about cores, say how slow they are.
