@@ -236,10 +236,6 @@ fn servers_beside_workers_take_longer_over_emulated_links() {
         let played = predict_emulated(&job, &predicted.plan, usize::MAX).expect("an iteration");
         assert_eq!(played.left_out, Vec::<String>::new());
         let shared = predict_by_message(&job, &predicted.plan).expect("an iteration");
-        println!(
-            "{servers}: {} of {} s, {} where ports are shared",
-            played.iteration_s, predicted.iteration_s, shared.iteration_s
-        );
         let over = |iteration_s: f64| played.iteration_s / iteration_s;
         (over(predicted.iteration_s), over(shared.iteration_s), servers.to_owned())
     };
