@@ -149,9 +149,11 @@ fn of_all_to_all(costs: &AllToAll, plan: &Plan, cluster: &Cluster) -> Result<Pro
     let (mut prepared, mut meet) = (Prepared::default(), 1);
     for bytes in bytes_of(plan) {
         let (algorithm, tile_bytes) = costs.way(bytes as u64);
-        let program = || PreparedProgram::of_algorithm(algorithm, &topology, 0);
+        let program = || {
+            meet = meet.max(algorithm.fan_in(&topology));
+            PreparedProgram::of_algorithm(algorithm, &topology, 0)
+        };
         prepared.push((0, algorithm.name()), [bytes, tile_bytes], program)?;
-        meet = meet.max(algorithm.fan_in(&topology));
     }
     let mut left_out = left_out(cluster);
     // As the formulas have it: across hosts nothing is lost within them.
