@@ -32,7 +32,7 @@ fn full() -> Cluster {
         workers_per_host: Some([2, 2]),
         shards: Some([3, 4]),
     });
-    cluster.price_per_host_hour = Some(3.06);
+    (cluster.device, cluster.price_per_host_hour) = (Some("a \"gpu\"".into()), Some(3.06));
     cluster.computation.distribution = Distribution::LogNormal;
     (cluster.computation.draws, cluster.computation.seed) = (50, 7);
     let unlike = |ranks: &[usize], slower| UnlikeWorkers { ranks: ranks.to_vec(), slower };

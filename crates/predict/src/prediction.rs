@@ -16,7 +16,8 @@ use crate::{ByMessage, Job, PredictError, interval};
 pub struct Prediction {
     /// Seconds of an iteration among many.
     pub iteration_s: f64,
-    /// Where it begins and ends with 95 %, as far as the intervals of the cluster's constants say; see [`predict`].
+    /// Where it begins and ends with 95 %, as far as the intervals of the cluster's constants, and what the model leaves out, say; see
+    /// [`predict`].
     pub low_s: f64,
     /// The end of the interval.
     pub high_s: f64,
@@ -144,7 +145,8 @@ pub fn published_intensity(model: &str) -> Option<f64> {
 ///
 /// The interval is of first order: each constant of the cluster that has one, and the profile's time, is moved to its ends while
 /// all others and the plan stay, and the changes add up as independent errors do, by the root of their squares. What the model itself leaves out
-/// is not in it. The cost is that of one prediction for each end besides; [`estimate`] does without.
+/// is one of these: 6 % of an iteration of several workers, 1 % of one's (docs/prediction.md, "Intervals"). The cost is that of one
+/// prediction for each end besides; [`estimate`] does without.
 ///
 /// # Errors
 /// The job makes no sense, or cannot be planned.
@@ -333,6 +335,7 @@ fn extrapolated(subject: &Subject<'_>, costs: &Costs, plan: &Plan) -> Vec<String
         let bytes = plan.partitions().map(|(_, part)| part.elements.len() as u64 * ELEMENT_BYTES);
         found.extend(cluster.left_by(workers, bytes.max().unwrap_or(0)));
         found.extend(cluster.left_by_shards(workers, plan.shards));
+        found.extend(cluster.left_by_computation(&subject.profile.model, &subject.profile.device));
     }
     found
 }

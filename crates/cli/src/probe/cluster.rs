@@ -51,6 +51,8 @@ pub struct Origin {
     workers_per_host: usize,
     workers: usize,
     dilation: f64,
+    /// What computed beside the communication. None: on an emulated network it stands for another.
+    device: Option<String>,
 }
 
 impl Origin {
@@ -83,6 +85,7 @@ impl Origin {
             workers_per_host: topology.ranks_per_host_max(),
             workers,
             dilation: emulated.map_or(1.0, |emulated| emulated.dilation),
+            device: emulated.is_none().then_some(machine.processor),
         }
     }
 }
@@ -121,6 +124,7 @@ impl Probed {
             name: origin.name.clone(),
             source: origin.source.clone(),
             measured: Some(origin.timed(found.bytes.map(|bytes| bytes as u64))),
+            device: origin.device.clone(),
             ..Cluster::of_network(nothing, origin.hosts, origin.workers_per_host)
         };
         for (name, values) in &found.constants {
@@ -221,7 +225,15 @@ mod tests {
 
     fn origin(hosts: usize, workers_per_host: usize, dilation: f64) -> Origin {
         let workers = hosts * workers_per_host;
-        Origin { name: "here".into(), source: "a test".into(), hosts, workers_per_host, workers, dilation }
+        Origin {
+            name: "here".into(),
+            source: "a test".into(),
+            hosts,
+            workers_per_host,
+            workers,
+            dilation,
+            device: None,
+        }
     }
 
     fn found(class: &'static str) -> Found {

@@ -132,6 +132,9 @@ impl Cluster {
         if let Some(range) = &self.measured {
             check_range(range)?;
         }
+        if self.device.as_ref().is_some_and(|device| device.trim().is_empty()) {
+            return wrong("device", "is empty; leave it out where nobody knows what computed");
+        }
         match self.price_per_host_hour {
             Some(price) if !(price.is_finite() && price >= 0.0) => {
                 wrong("price_per_host_hour", format!("is {price}; it is an amount of money"))

@@ -189,6 +189,7 @@ fn of_links(text: &str) -> Option<Cluster> {
         protocols: Protocols::default(),
         unlike: Vec::new(),
         measured: None,
+        device: None,
         price_per_host_hour: None,
     };
     named.iter().for_each(|(_, preset)| cluster.set_link(preset));

@@ -62,6 +62,9 @@ impl Cluster {
             writeln!(out, "server_hosts = {}", self.server_hosts)?;
         }
         writeln!(out, "topology = {}", quoted(&self.topology))?;
+        if let Some(device) = &self.device {
+            writeln!(out, "device = {}", quoted(device))?;
+        }
         if let Some(price) = self.price_per_host_hour {
             writeln!(out, "price_per_host_hour = {}", number(price))?;
         }

@@ -149,11 +149,19 @@ impl Observations {
             (cluster.server.dedicated_share, cluster.server.connection_s_per_byte) =
                 (Some(Constant::ZERO), Some(Constant::ZERO));
             cluster.measured = Some(measured);
+            cluster.device = self.device();
             let overheads = self.models.iter().map(|model| (model.name.clone(), Constant::ZERO));
             cluster.computation.overhead_s = overheads.collect();
             cluster
         };
         self.networks.iter().enumerate().map(cluster).collect()
+    }
+
+    /// What computed, where that was the same in all rows.
+    fn device(&self) -> Option<String> {
+        let mut devices = self.all.iter().map(|one| &one.case.profile.device);
+        let first = devices.next()?;
+        devices.all(|device| device == first).then(|| first.clone())
     }
 
     /// Seconds per byte between the hosts of a network: what its rows suggest; of a network that has no rows of several hosts, what

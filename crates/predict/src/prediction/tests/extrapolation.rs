@@ -95,6 +95,27 @@ fn estimates_for_shared_hosts_are_said() {
     assert_eq!([&alone, &study].map(|cluster| told(cluster, &wfbp)), [0, 0]);
 }
 
+/// What was fitted to some models on one device says less of another model, and of another device.
+#[test]
+fn other_models_and_devices_are_said() {
+    let (mut cluster, bsp) = (Cluster::named("study-10gbe").expect("it is built in"), strategy("bsp-a2a"));
+    let mut profile = built_in_profile("resnet50").expect("it is built in");
+    let said = |cluster: &Cluster, profile: &Profile, workers| {
+        predict(&Job { workers, ..job(cluster, profile, &bsp) }).expect("a prediction").extrapolated
+    };
+    (profile.model, profile.device) = ("vgg16".into(), "RTX2080Ti".into());
+    let other_model = "vgg16, and constants were measured with bert-base, bert-large, resnet50";
+    assert_eq!(said(&cluster, &profile, 8), [other_model]);
+    profile.device = "a100".into();
+    let other_device = "vgg16 is computed by a100, and constants were measured with rtx2080ti";
+    assert_eq!(said(&cluster, &profile, 8), [other_model, other_device]);
+    assert_eq!(said(&cluster, &profile, 1), Vec::<String>::new(), "it communicates with nobody");
+    // What holds for all models holds for this one, and nobody has said what computed.
+    cluster.computation.overhead_s.insert("*".into(), Constant::ZERO);
+    cluster.device = None;
+    assert_eq!(said(&cluster, &profile, 8), Vec::<String>::new());
+}
+
 /// As many workers on other hosts are other ones: a size behind a cluster's name makes room, and measures nothing.
 #[test]
 fn hosts_that_a_size_adds_are_said() {
