@@ -44,12 +44,18 @@ fn rust_files(directory: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
+/// `tests.rs`, and what lies beside it in `tests/`.
+fn is_of_tests(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| name == "tests.rs")
+        || file.parent().is_some_and(|folder| folder.ends_with("tests"))
+}
+
 fn sources() -> Vec<Source> {
     let mut sources = Vec::new();
     for (crate_name, directory) in crates() {
         let mut files = Vec::new();
         rust_files(&directory.join("src"), &mut files);
-        for file in files.into_iter().filter(|file| file.file_name().is_some_and(|name| name != "tests.rs")) {
+        for file in files.into_iter().filter(|file| !is_of_tests(file)) {
             let text = fs::read_to_string(&file).expect("a source");
             // Tests stand last in a file.
             let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();

@@ -142,7 +142,11 @@ impl fmt::Display for Report {
         writeln!(f, "{}@{} on {} {workers} of {}", self.model, self.device, self.world_size, self.cluster)?;
         writeln!(f, "{}", self.strategy)?;
         let interval = format!("{} to {}", ms(prediction.low_s), ms(prediction.high_s));
-        row(f, "iteration", format!("{} ({interval}, 95 % by the constants)", ms(prediction.iteration_s)))?;
+        row(
+            f,
+            "iteration",
+            format!("{} ({interval}, 95 % by the constants and the model)", ms(prediction.iteration_s)),
+        )?;
         let (speed, speedup) = (prediction.samples_per_s, prediction.speedup);
         row(f, "throughput", format!("{speed:.1} samples/s, {speedup:.2} times one worker's"))?;
         let parts = [

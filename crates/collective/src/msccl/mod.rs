@@ -31,7 +31,8 @@
 //!
 //! - Memory is counted in *chunks*: buffer `i` is the input, `o` the output, `s` scratch. A block of ours has
 //!   [`Program::parts`](crate::Program::parts) chunks, one after the other. With `inplace="1"` input and output are one
-//!   memory, by the rule of [`Space`](crate::Space).
+//!   memory, by the rule of [`Space`](crate::Space), and `i_chunks` and `o_chunks` may count fewer: up to the last that a step
+//!   touches.
 //! - A thread block does its steps in order. It sends to one peer and receives from one, or from none (−1). The blocks of
 //!   sender and receiver find each other by peer and channel, and what they send and receive fits in order.
 //! - `s` sends src; `r` receives into dst; `rcs` does that and sends it on; `rrc` receives, reduces with src, stores in dst;

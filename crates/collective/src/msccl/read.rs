@@ -55,7 +55,8 @@ pub fn read_proved(text: &str) -> Result<(Program, Proof), ReadError> {
 }
 
 /// For calls of how many bytes a file says that it is made: from `minBytes` to `maxBytes`, both included, of the larger of input and
-/// output. What is left out is no limit. (Source: the runtime's parser, as for the rest.)
+/// output. What is left out is no limit, and a `maxBytes` of 0 is none. (Source: the runtime's parser, as for the rest; for the 0, where
+/// it chooses, `src/scheduler.cc` of github.com/Azure/msccl-scheduler.)
 ///
 /// # Errors
 /// If the text does not begin with an element, or `minBytes` and `maxBytes` are none.
@@ -64,7 +65,8 @@ pub fn sizes(text: &str) -> Result<RangeInclusive<u64>, ReadError> {
     let Token::Open(algo) = elements.next()? else {
         return Err(elements.broken(elements.here(), "there is no element".into()));
     };
-    let (least, most) = (algo.bytes("minBytes")?.unwrap_or(0), algo.bytes("maxBytes")?.unwrap_or(u64::MAX));
+    let most = algo.bytes("maxBytes")?.filter(|&bytes| bytes > 0).unwrap_or(u64::MAX);
+    let least = algo.bytes("minBytes")?.unwrap_or(0);
     if least > most {
         return Err(algo.value("minBytes", &least.to_string(), format!("at most maxBytes, {most}")));
     }
@@ -89,6 +91,7 @@ mod tests {
         let of = |attributes: &str| sizes(&format!("<!-- a -->\n<algo name=\"x\" {attributes}></algo>"));
         assert_eq!(of("").unwrap(), 0..=u64::MAX);
         assert_eq!(of(r#"minBytes="1024" maxBytes="65536""#).unwrap(), 1024..=65536);
+        assert_eq!(of(r#"minBytes="393216" maxBytes="0""#).unwrap(), 393_216..=u64::MAX);
         for (wrong, word) in [(r#"minBytes="-1""#, "minBytes"), (r#"minBytes="5" maxBytes="4""#, "at most maxBytes, 4")]
         {
             let error = of(wrong).unwrap_err();

@@ -1,7 +1,7 @@
 //! Files as others write them.
 
 use paceline_collective::cost::{Load, walk};
-use paceline_collective::msccl::{Fault, read, read_proved};
+use paceline_collective::msccl::{Fault, read, read_proved, sizes};
 use paceline_collective::registry::find;
 use paceline_collective::verify::{Reason, verify_apart};
 use paceline_collective::{Capacity, Program, Topology, verify};
@@ -27,6 +27,39 @@ fn a_ring_of_three() {
     let load = Load { bytes: 3 << 18, tile_bytes: 1 << 16, window: 4 };
     let cost = |program| walk(program, &load, &ranks, &costs).unwrap();
     assert_eq!(cost(&program), cost(&ring));
+}
+
+/// In the form that msccl-tools writes and its users complete; see the file.
+#[test]
+fn a_ring_as_msccl_tools_write_it() {
+    let text = include_str!("ring_of_tools.xml");
+    let program = right(text);
+    assert_eq!((program.algorithm.as_str(), program.kind), ("allreduce_ring", CollectiveKind::AllReduce));
+    assert_eq!(verify(&program, Capacity::Rendezvous).unwrap().messages, 12);
+    assert_eq!(sizes(text).unwrap(), 393_216..=u64::MAX);
+}
+
+/// The last rank's own block stays where it is, and MSCCL's compiler counts up to the last chunk that a step touches.
+#[test]
+fn in_place_chunks_that_no_step_touches_need_not_be_counted() {
+    let exchange = |chunks: fn(usize) -> u32| {
+        file(
+            "alltoall",
+            2,
+            true,
+            2,
+            |rank| [chunks(rank), 0, 1],
+            |rank| {
+                let peer = 1 - rank;
+                let steps = [format!("s i{peer}"), "r s0".into(), format!("cpy s0 i{peer}")];
+                vec![block((peer as i32, peer as i32, 0), steps)]
+            },
+        )
+    };
+    assert_eq!(verify(&right(&exchange(|rank| 2 - rank as u32)), Capacity::Rendezvous).unwrap().messages, 2);
+    // Too few for its steps, and more than there are.
+    assert!(matches!(read(&exchange(|_| 1)).unwrap_err().fault, Fault::Range { .. }));
+    assert!(matches!(read(&exchange(|_| 3)).unwrap_err().fault, Fault::Value { .. }));
 }
 
 /// What is only passed on lies in scratch, one place to a part.

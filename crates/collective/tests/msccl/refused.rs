@@ -42,8 +42,8 @@ fn wrong_attributes_and_what_is_said_about_them() {
         (
             4,
             "o_chunks=\"3\"",
-            "o_chunks=\"2\"",
-            "line 4: o_chunks=\"2\" is not 0 or 3, as all-reduce and nchunksperloop say",
+            "o_chunks=\"4\"",
+            "line 4: o_chunks=\"4\" is not at most 3, as all-reduce and nchunksperloop say",
         ),
         (4, "s_chunks=\"0\"", "s_chunks=\"-1\"", "line 4: s_chunks=\"-1\" is not a number from 0 to 16777216"),
         (4, "s_chunks=\"0\"", "s_chunks=\"16777216\"", "line 3: too large: 16777234 chunks"),

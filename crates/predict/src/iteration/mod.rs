@@ -8,7 +8,8 @@
 //! - the *line*, which carries the most urgent operation that is on it: the channel of all-to-all operations, on which one
 //!   is when every class has started it; or the bus of a class's hosts, on the way to servers;
 //! - *links*, several at once: each carries the most urgent operation, and the last of them to be through ends the stage;
-//! - a *server*, whose processor takes what [`paceline_engine::shard::Shard`] says, the most urgent first.
+//! - a *server*, whose processor takes what [`paceline_engine::shard::Shard`] says, the most urgent first. (Where whole iterations
+//!   are played message by message, `by_message.rs`, no shard is asked: servers begin whatever a worker has begun.)
 //!
 //! What is more urgent than what a line or a link carries overtakes that, whose rest comes later. The one that overtakes arrives
 //! later, too: bytes that links have taken in already hold it up ([`Operations::later_if_it_overtakes`]).

@@ -233,6 +233,28 @@ fn all_classes_start_an_operation_before_it_moves() {
     assert_eq!((seconds(&[slow, fast]), seconds(&[fast, slow])), (19.0, 19.0));
 }
 
+/// Two profiles of the same tensors, each of which takes 2 s to be sent. Workers of the first have layers 2, 1 and 0 ready 4, 10 and 11 s
+/// after their iteration begins, those of the second 5, 5.5 and 12.5 s after theirs, which begins half a second later, as their optimiser
+/// takes a second: so the second are waited for with layers 2 and 0, and the first with layer 1.
+#[test]
+fn classes_compute_what_their_own_profiles_say() {
+    let one = profile(&[(512, 1.0, 1.0), (512, 1.0, 6.0), (512, 1.0, 1.0)], 0.5);
+    let other = profile(&[(512, 0.5, 7.0), (512, 0.25, 0.5), (512, 0.25, 4.0)], 1.0);
+    let plan = plan_of("wfbp-a2a", &one, &by_bytes);
+    let operations = Operations::on_channel(&plan, by_bytes);
+    let played = |classes: [WorkerClass<'_>; 2]| {
+        let training = Training { timeline: true, ..Training::new(&plan, &classes, &operations) };
+        simulate(&training, Length::Steady)
+    };
+    let (first, second) = (WorkerClass::of(&one, 3), WorkerClass::of(&other, 1));
+    let outcome = played([first, second]);
+    let carried = outcome.spans.iter().filter(|span| span.lane == Lane::Line);
+    let times: Vec<_> = carried.map(|span| (span.operation, span.start_s, span.end_s)).collect();
+    assert_eq!(times, [(Some(0), 5.5, 7.5), (Some(1), 10.0, 12.0), (Some(2), 13.0, 15.0)]);
+    // The optimiser of the first takes half a second, and the second are as late in each iteration.
+    assert_eq!((outcome.iteration_s, played([second, first]).iteration_s), (15.5, 15.5));
+}
+
 #[test]
 fn stragglers_are_drawn_from_the_seed_and_cost_what_is_expected() {
     let profile = three_layers();
@@ -298,6 +320,29 @@ proptest! {
                 let formula = formula::one_channel(&profile, &plan, &cost);
                 prop_assert!(near(seconds, formula.total_s()), "{}: {} {:?}", strategy, seconds, formula);
             }
+        }
+    }
+
+    /// Of two profiles that one decides which would take longer by itself, whoever is late with which gradient: times only add up and are
+    /// compared, as long as no iteration overlaps with the next.
+    #[test]
+    fn of_two_profiles_the_longer_one_decides(
+        layers in prop::collection::vec((1usize..3000, 0.0f64..2.0, 0.0f64..3.0, 0.0f64..2.0, 0.0f64..3.0), 1..12),
+        updates in (0.0f64..1.0, 0.0f64..1.0),
+        alpha in 0.0f64..2.0,
+        beta in 0.0f64..0.001,
+    ) {
+        let cost = |bytes: u64| alpha + beta * bytes as f64;
+        let one: Vec<_> = layers.iter().map(|&(elements, forward, backward, ..)| (elements, forward, backward)).collect();
+        let other: Vec<_> = layers.iter().map(|&(elements, .., forward, backward)| (elements, forward, backward)).collect();
+        let (one, other) = (profile(&one, updates.0), profile(&other, updates.1));
+        for strategy in ["bsp-a2a", "wfbp-a2a", "schedule=fusion:4KiB"] {
+            let plan = plan_of(strategy, &one, &cost);
+            let operations = Operations::on_channel(&plan, cost);
+            let classes = [WorkerClass::of(&one, 1), WorkerClass::of(&other, 3)];
+            let seconds = simulate(&Training::new(&plan, &classes, &operations), Length::Steady).iteration_s;
+            let alone = [&one, &other].map(|profile| formula::one_channel(profile, &plan, &cost).total_s());
+            prop_assert!(near(seconds, alone[0].max(alone[1])), "{}: {} {:?}", strategy, seconds, alone);
         }
     }
 

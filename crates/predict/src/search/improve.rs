@@ -147,7 +147,7 @@ fn priorities(schedule: &Schedule, used: &[TensorId]) -> Vec<u32> {
 }
 
 /// Schedules that differ from one in one thing. First what concerns all buckets; then bucket by bucket, from the last to be
-/// complete, whose communication is hidden least.
+/// complete, whose communication is hidden least; and where nothing of that helps, all buckets in other pieces.
 fn neighbours(schedule: &Schedule, may_overlap: bool) -> impl Iterator<Item = Schedule> + '_ {
     let overlap = may_overlap || schedule.forward_overlap;
     let overall = overlap.then(|| Schedule { forward_overlap: !schedule.forward_overlap, ..schedule.clone() });
@@ -157,7 +157,15 @@ fn neighbours(schedule: &Schedule, may_overlap: bool) -> impl Iterator<Item = Sc
     let credits = credits.filter(|credit| credit.is_none_or(|bytes| bytes >= 1 << 10));
     let credits = credits.map(move |credit_bytes| Schedule { credit_bytes, ..schedule.clone() });
     let buckets = (0..schedule.buckets.len()).rev().flat_map(move |bucket| of_bucket(schedule, bucket));
-    overall.into_iter().chain(credits).chain(buckets)
+    overall.into_iter().chain(credits).chain(buckets).chain(all_cut_otherwise(schedule))
+}
+
+/// Every bucket in other pieces: where servers share the pieces of one evenly, it is all buckets or none that gain by it.
+fn all_cut_otherwise(schedule: &Schedule) -> impl Iterator<Item = Schedule> + '_ {
+    let ways: [fn(usize) -> usize; 4] = [|cuts| cuts * 2, |cuts| cuts / 2, |cuts| cuts + 1, |cuts| cuts - 1];
+    let all = ways.into_iter().map(|way| schedule.cuts.iter().map(|&cuts| way(cuts).clamp(1, CUTS_MAX)).collect());
+    let all = all.filter(|cuts: &Vec<usize>| schedule.cuts.len() > 1 && *cuts != schedule.cuts);
+    all.map(|cuts| Schedule { cuts, ..schedule.clone() })
 }
 
 /// Merged with the one before, a tensor given to it or taken from it, split, cut otherwise.
@@ -186,7 +194,10 @@ fn of_bucket(schedule: &Schedule, bucket: usize) -> Vec<Schedule> {
         all.push(split);
     }
     let cuts = schedule.cuts[bucket];
-    for cuts in [cuts * 2, cuts / 2, cuts + 1].into_iter().filter(|cuts| (1..=CUTS_MAX).contains(cuts)) {
+    // Of two pieces half of them is one less.
+    let fewer = cuts.checked_sub(1).filter(|&fewer| fewer > 1);
+    let others = [cuts * 2, cuts / 2, cuts + 1].into_iter().chain(fewer);
+    for cuts in others.filter(|cuts| (1..=CUTS_MAX).contains(cuts)) {
         let mut cut = schedule.clone();
         cut.cuts[bucket] = cuts;
         all.push(cut);

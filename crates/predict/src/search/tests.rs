@@ -1,13 +1,14 @@
-//! The search against all plans of small instances, and against what one would choose without it.
+//! The search against what one would choose without it, and, in `oracle`, against all plans of small instances.
 
 use paceline_plan::{LinkClass, MeasuredRange, NetworkModel, ProfileTensor, Step, built_in_profile};
-use paceline_schedule::{Schedule, lay_out};
+use paceline_schedule::Schedule;
 use paceline_strategy::Registry;
 
 use super::*;
 use crate::random::Random;
 
 mod faster;
+mod oracle;
 mod protocols;
 mod reasons;
 
@@ -70,95 +71,6 @@ fn small_cluster(random: &mut Random) -> Cluster {
 
 fn archs(texts: &[&str]) -> Vec<Call> {
     texts.iter().map(|text| Registry::built_in().parse(&format!("arch={text}")).unwrap().arch).collect()
-}
-
-/// All ways to cut a list into runs.
-fn runs(list: &[usize]) -> Vec<Vec<Vec<usize>>> {
-    let all = (0..1_usize << (list.len() - 1)).map(|cuts| {
-        let mut runs = vec![vec![list[0]]];
-        for (index, &tensor) in list.iter().enumerate().skip(1) {
-            if cuts >> (index - 1) & 1 == 1 {
-                runs.push(Vec::new());
-            }
-            runs.last_mut().unwrap().push(tensor);
-        }
-        runs
-    });
-    all.collect()
-}
-
-/// Every combination of pieces for so many buckets.
-fn pieces(buckets: usize) -> Vec<Vec<usize>> {
-    (0..buckets).fold(vec![Vec::new()], |all, _| {
-        all.iter().flat_map(|cuts| [1, 2, 4].map(|pieces| [&cuts[..], &[pieces]].concat())).collect()
-    })
-}
-
-/// The shortest iteration of all plans on a way: every run of neighbours fused, every bucket in one, two or four pieces, with
-/// overlap or without, and with it without credit, with a credit of the largest piece, and of four of them.
-fn exhaustive(way: &BoundedWay) -> f64 {
-    let strategy = way.way.uncut();
-    let cost = |_: u64| 0.0;
-    let workload = way.workload(&cost);
-    let mut best = f64::INFINITY;
-    for buckets in runs(&workload.ready) {
-        let urgent = |bucket: &Vec<usize>| bucket.iter().map(|tensor| *tensor as u32).min().unwrap();
-        let priorities: Vec<u32> = buckets.iter().map(urgent).collect();
-        for cuts in pieces(buckets.len()) {
-            let whole = Schedule { cuts: cuts.clone(), ..Schedule::of(buckets.clone()) };
-            let bytes = |(bucket, pieces): (&Vec<usize>, &usize)| {
-                let elements: usize = bucket.iter().map(|&tensor| workload.sizes[tensor]).sum();
-                (elements * 4 / pieces) as u64
-            };
-            let piece = buckets.iter().zip(&cuts).map(bytes).max().unwrap() + 4;
-            let overlapping = [None, Some(piece), Some(4 * piece)].map(|credit_bytes| Schedule {
-                credit_bytes,
-                priorities: priorities.clone(),
-                forward_overlap: true,
-                ..whole.clone()
-            });
-            for schedule in overlapping.iter().chain([&whole]) {
-                let plan = lay_out(&strategy, schedule, &workload).unwrap();
-                best = best.min(way.estimate(&plan).unwrap().iteration_s);
-            }
-        }
-    }
-    best
-}
-
-/// Within 0.5 % of the best of all plans on each way; and no plan is below the bound.
-#[test]
-fn small_instances_are_solved() {
-    for seed in 0..48 {
-        println!("seed {seed}");
-        let random = &mut Random::new(seed);
-        let (cluster, tensors) = (small_cluster(random), 2 + random.below(4));
-        let profile = small_profile(random, tensors);
-        let mut texts = vec!["a2a:auto", "a2a:ring", "a2a:halving-doubling"];
-        // On hosts of one worker each it is a ring.
-        if cluster.workers_per_host > 1 {
-            texts.push("a2a:hierarchical");
-        }
-        texts.extend(["ps:1", "ps:2", "ps:3", "ps:2:4MiB:colocated:apply"]);
-        if cluster.server_hosts > 0 {
-            texts.extend(["ps:1:4MiB:dedicated", "ps:3:4MiB:dedicated"]);
-        }
-        let space = Space { archs: archs(&texts), ..Space::default() };
-        let question = Question { cluster: &cluster, profile: &profile, workers: cluster.workers(), space: &space };
-        let predictions = Cell::new(0);
-        let subject = Subject { question: &question, profile: &profile, predictions: &predictions };
-        let mut best = f64::INFINITY;
-        for way in ways::ways(&question) {
-            let way = BoundedWay::new(subject, &way).unwrap();
-            let (shortest, bound_s, arch) = (exhaustive(&way), way.bound_s, &way.way.strategy.arch);
-            assert!(bound_s <= shortest * (1.0 + 1e-9), "{arch}: {shortest} s is below the bound {bound_s} s");
-            best = best.min(shortest);
-        }
-        let answer = search(&question).unwrap();
-        let found = answer.best().prediction.iteration_s;
-        assert!(found <= best * 1.005, "found {found} s, and there is {best} s ({:?})", answer.best().strategy);
-        assert!(answer.candidates.iter().all(|candidate| (0.0..1.0).contains(&candidate.gap)));
-    }
 }
 
 /// What bounds leave out would not have been the answer: of medium instances, each way searched by itself.

@@ -50,7 +50,7 @@ pub(crate) struct Chosen {
     pub(crate) doubts: Vec<String>,
 }
 
-/// Seconds of an iteration, and with 95 % from where to where, as far as the constants' intervals say.
+/// Seconds of an iteration, and with 95 % from where to where, as far as the constants' intervals and what the model leaves out say.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Predicted {
     pub(crate) seconds: f64,

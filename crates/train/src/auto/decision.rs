@@ -21,7 +21,7 @@ pub struct Decision {
     pub changed: bool,
     /// Seconds of an iteration of this plan, as the search predicts them.
     pub predicted_iteration_s: f64,
-    /// With 95 % it is not less, as far as the constants' intervals say.
+    /// With 95 % it is not less, as far as the constants' intervals and what the model leaves out say.
     pub predicted_low_s: f64,
     /// Nor more.
     pub predicted_high_s: f64,
