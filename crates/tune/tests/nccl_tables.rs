@@ -1,5 +1,5 @@
-//! NCCL's tables, to the digit that it prints: worked out by hand from the formulas, release by release, and from a log
-//! that somebody published.
+//! NCCL's tables, to the digit that it prints: worked out by hand from the formulas, release by release, and from logs
+//! that people published.
 
 use paceline_tune::nccl::{Algorithm, Communicator, CpuVendor, Function, Graph, Path, Protocol, Tables, Version};
 
@@ -99,6 +99,63 @@ fn a_published_log_of_2_20() {
     let latencies =
         [Protocol::Ll, Protocol::Ll128, Protocol::Simple].map(|protocol| format!("{:.1}", latency(protocol)));
     assert_eq!(latencies, ["25.2", "48.5", "448.0"]);
+}
+
+/// https://github.com/eunomia-bpf/nccl-eBPF, docs/tmp/default-suboptimal-search.md of commit b287394: NCCL 2.29.7 says so itself, built from
+/// 3619159, whose tables are those of the tag v2.29.7-1. Two ranks of a GeForce RTX 5090 (compute capability 12.0), each a host of its own by
+/// NCCL_HOSTID, over sockets. What the graph search has found follows from the table and from `src/graph/search.cc`: a ring's channels carry
+/// 2.4 GB/s together, a tree's twice as much, as the search raises what trees carry within one of two hosts; a host's only rank is a tree.
+/// Calls had four channels: there are two of each.
+#[test]
+fn a_published_log_of_2_29() {
+    let ring = Graph { channels: 2, intra_gb_s: 1.2, inter_gb_s: 1.2, ..Graph::default() };
+    let tree = Graph { intra_gb_s: 2.4, tree_pattern: true, ..ring };
+    let hosts = Communicator { ranks: 2, hosts: 2, compute_capability: 120, ..Communicator::of_graph(ring) };
+    let mut hosts = Communicator { channels: 4, ..hosts };
+    // PAT goes by the tree's graph.
+    for algorithm in [Algorithm::Tree, Algorithm::Pat] {
+        hosts.graphs[algorithm.number()] = tree;
+    }
+    let tables = tables("2.29.7", &hosts);
+    let gathered = ["11.6/2.4", "22.5/0.0", "22.4/4.8"];
+    let collnet = ["5.0/0.0", "8.5/0.0", "14.0/0.0"];
+    for &function in Function::ALL {
+        for &algorithm in Algorithm::ALL {
+            let printed = match (function, algorithm) {
+                (Function::Broadcast | Function::Reduce, Algorithm::Ring) => ["9.3/1.2", "18.0/0.0", "22.4/2.4"],
+                (Function::AllReduce, Algorithm::Tree) => ["16.8/0.5", "31.0/0.0", "36.4/1.9"],
+                (Function::AllReduce, Algorithm::Ring) => ["16.6/1.2", "31.0/0.0", "36.4/2.4"],
+                (Function::AllReduce, Algorithm::CollNetDirect | Algorithm::CollNetChain) => collnet,
+                (Function::AllGather | Function::ReduceScatter, Algorithm::Ring) => gathered,
+                (Function::AllGather | Function::ReduceScatter, Algorithm::CollNetDirect) => collnet,
+                (Function::AllGather | Function::ReduceScatter, Algorithm::Pat) => ["0.0/0.0", "0.0/0.0", "17.6/3.6"],
+                _ => ["0.0/0.0"; 3],
+            };
+            assert_eq!(cells(&tables, function, algorithm), printed, "{function} by {algorithm}");
+        }
+    }
+    let of_protocols = |algorithm: &Algorithm| {
+        [Protocol::Ll, Protocol::Ll128, Protocol::Simple].map(|protocol| tables.max_threads(*algorithm, protocol))
+    };
+    let threads: Vec<[u32; 3]> = Algorithm::ALL.iter().map(of_protocols).collect();
+    let simple: [u32; 3] = [0, 0, 640];
+    assert_eq!(threads, [[512, 640, 512], [512, 640, 256], simple, simple, simple, simple, [0; 3]]);
+    // What it took for broadcasts: LL with one channel up to 8 KiB, with two at 16 KiB; then Simple, with 1, 2, and 4.
+    for size in 10..=27 {
+        let (protocol, channels) = match size {
+            ..=13 => (Protocol::Ll, 1),
+            14 => (Protocol::Ll, 2),
+            15 => (Protocol::Simple, 1),
+            16 => (Protocol::Simple, 2),
+            _ => (Protocol::Simple, 4),
+        };
+        let bytes = 1_u64 << size;
+        let choice = tables.choose(Function::Broadcast, bytes, 1).expect("a choice");
+        // A channel gets 32 KiB at least, and LL's bytes count four times (`src/enqueue.cc`).
+        let counted = if choice.protocol == Protocol::Ll { 4 * bytes } else { bytes };
+        let busy = u64::from(choice.channels).min((counted >> 15).max(1));
+        assert_eq!((choice.algorithm, choice.protocol, busy), (Algorithm::Ring, protocol, channels), "{bytes} bytes");
+    }
 }
 
 #[test]

@@ -9,6 +9,9 @@ use crate::releases::Release;
 
 /// NCCL's own channels: more are wrong.
 pub const CHANNELS: c_int = 16;
+/// The grains of LL, LL128 and Simple, in bytes, and how many make a chunk at least that is smaller than NCCL's.
+pub const GRAINS: [usize; 3] = [16, 1920, 512];
+const FEWEST: usize = 4;
 /// Marks memory that is not the tuner's.
 const MARK: f32 = 4321.5;
 const MARGIN: usize = 32;
@@ -273,7 +276,6 @@ impl Ranks<'_> {
     }
 
     fn chunk(&self, random: &mut Random) -> Result<bool, String> {
-        const GRAINS: [usize; 3] = [16, 1920, 512];
         let (function, bytes) = random.any_call();
         let (function, (algorithm, protocol)) = if random.below(2) == 0 {
             (4, CUT[random.below(CUT.len() as u64) as usize])
@@ -299,7 +301,14 @@ impl Ranks<'_> {
         if first < grain || !first.is_multiple_of(grain) || first > of_nccl {
             return Err(format!("a chunk of {first} bytes: NCCL has {of_nccl}, and grains of {grain}"));
         }
-        Ok(first != of_nccl)
+        // What is smaller than NCCL's, and whole grains, is a part of it, and no few of them: small chunks are many.
+        let is_part = [2, 4, 8].into_iter().any(|part: usize| first == of_nccl / part / grain * grain);
+        if first == of_nccl || is_part && first >= FEWEST * grain {
+            Ok(first != of_nccl)
+        } else {
+            let part = format!("no half, quarter or eighth of {of_nccl} of at least {FEWEST} grains of {grain}");
+            Err(format!("a chunk of {first} bytes: {part}"))
+        }
     }
 }
 

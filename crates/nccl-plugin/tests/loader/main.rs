@@ -4,6 +4,7 @@
 //! Its view of the interfaces is its own, from NCCL's documentation, and not the plug-in's: a structure is a row of
 //! addresses.
 
+mod c_program;
 mod check;
 mod counting;
 mod entries;

@@ -1,4 +1,4 @@
-//! Version 7, which decides only in the releases that it is known of: an NCCL that is none says which it is.
+//! The newest interfaces. Version 7 decides only in the releases that it is known of: an NCCL that is none says which it is.
 
 use std::ffi::{CString, c_int, c_void};
 use std::io::Write;
@@ -10,6 +10,11 @@ use crate::library::{Library, Linked, Opened};
 use crate::nccl::{Log, Question, Tuner};
 use crate::plugin::{CALLS, CHUNKS_MIN, DECISIONS_MIN, install, release};
 use crate::{alone, check};
+
+/// Calls that each of them is tried with: a million where PACELINE_LONG_TESTS is set.
+fn calls() -> usize {
+    if std::env::var_os("PACELINE_LONG_TESTS").is_some() { 100 * CALLS } else { CALLS }
+}
 
 /// A library with a log and a version. Like PyTorch's NCCL it is not open to everybody.
 const NO_NCCL: &str = r#"
@@ -69,8 +74,23 @@ fn version_7_decides_where_it_is_known_and_nowhere_else() {
             assert_eq!(tuner.end(context), 0);
         }
         set_release(23_206);
-        let seen =
-            check::tuner_of(library, release("2.32.6"), CALLS, 7, Some(log)).expect("nothing wrong").expect("a tuner");
+        let seen = check::tuner_of(library, release("2.32.6"), calls(), 7, Some(log));
+        let seen = seen.expect("nothing wrong").expect("a tuner");
         assert!(seen.decisions >= DECISIONS_MIN && seen.chunks >= CHUNKS_MIN, "{seen:?}");
+    }
+}
+
+/// Other calls than those that every release is tried with.
+#[test]
+fn version_6_holds_for_many_calls() {
+    let _alone = alone();
+    let opened = Opened::plugin();
+    let share = calls() / CALLS;
+    for library in [&Linked as &dyn Library, &opened] {
+        install(library);
+        let seen = check::tuner(library, release("2.30"), calls(), 0x6a11);
+        let seen = seen.expect("nothing wrong").expect("a tuner");
+        assert_eq!(seen.version, 6);
+        assert!(seen.decisions >= share * DECISIONS_MIN && seen.chunks >= share * CHUNKS_MIN, "{seen:?}");
     }
 }

@@ -15,7 +15,9 @@ fn what_is_right_passes() {
         let seen = check::tuner(&deciding(decide), release("2.30"), 500, 11).expect("nothing wrong");
         assert_eq!(seen.map(|seen| seen.version), Some(6));
     }
-    assert_eq!(check::tuner(&cutting(|bytes| bytes * 2), release("2.29"), 10, 1), Ok(None));
+    let seen = check::tuner(&cutting(wrong::quarters), release("2.30"), 500, 11).expect("nothing wrong");
+    assert!(seen.is_some_and(|seen| seen.chunks > 400));
+    assert_eq!(check::tuner(&cutting(wrong::takes_more), release("2.29"), 10, 1), Ok(None));
     let seen = check::tuner(&answering((1, 2, 4), NO_ERRORS), release("2.21.5"), 500, 11)
         .expect("nothing wrong")
         .expect("a tuner");
@@ -96,10 +98,23 @@ fn wrong_results_are_found() {
 
 #[test]
 fn wrong_chunks_are_found() {
-    let cuts: [fn(usize) -> usize; 4] = [|_| 0, |bytes| bytes / 2 + 1, |bytes| bytes + 7680, |bytes| bytes * 2];
-    for cut in cuts {
+    let (no_grains, no_part) = (", and grains of", "no half, quarter or eighth of");
+    // Of those whose grains are another protocol's, either may be seen first.
+    let whichever = "a chunk of";
+    for (cut, words) in [
+        (wrong::takes_nothing as wrong::Cut, no_grains),
+        (wrong::takes_a_crumb, no_grains),
+        (wrong::takes_no_whole_grains, no_grains),
+        (wrong::takes_more, no_grains),
+        (wrong::takes_twice_as_much, no_grains),
+        (wrong::takes_all_for_ll, whichever),
+        (wrong::takes_all_for_simple, whichever),
+        (wrong::takes_one_grain, no_part),
+        (wrong::takes_few_grains, no_part),
+        (wrong::takes_a_third, no_part),
+    ] {
         let reason = found(&cutting(cut), "2.30");
-        assert!(reason.contains("a chunk of"), "{reason}");
+        assert!(reason.contains(words), "{words}: {reason}");
     }
 }
 

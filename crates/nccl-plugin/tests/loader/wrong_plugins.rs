@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::slice;
 use std::time::{Duration, Instant};
 
+use crate::check::GRAINS;
 use crate::library::Given;
 use crate::nccl::Context;
 
@@ -21,9 +22,12 @@ pub struct Asked<'a> {
     pub channels: &'a mut c_int,
 }
 
+/// A chunk of its own, given NCCL's and the protocol.
+pub type Cut = fn(usize, c_int) -> usize;
+
 thread_local! {
     static DECIDE: Cell<Decide> = const { Cell::new(nothing) };
-    static CHUNK: Cell<fn(usize) -> usize> = const { Cell::new(same) };
+    static CHUNK: Cell<Cut> = const { Cell::new(same) };
     static DIRECT: Cell<Answer> = const { Cell::new(NO_ANSWER) };
     static RESULTS: Cell<Results> = const { Cell::new(NO_ERRORS) };
     static CALLS: Cell<u64> = const { Cell::new(0) };
@@ -110,7 +114,7 @@ pub fn deciding_in(symbol: &'static str, decide: Decide) -> Given {
 }
 
 /// One that takes such chunks.
-pub fn cutting(cut: fn(usize) -> usize) -> Given {
+pub fn cutting(cut: Cut) -> Given {
     let given = deciding(nothing);
     CHUNK.set(cut);
     given
@@ -247,14 +251,85 @@ unsafe extern "C" fn ask_v2(
     unsafe { ask_v1(function, bytes, collnet, nvls, operations, algorithm, protocol, channels) }
 }
 
-unsafe extern "C" fn chunk(_: Context, _: c_int, _: usize, _: c_int, _: c_int, _: c_int, chunk: *mut usize) -> c_int {
+unsafe extern "C" fn chunk(
+    _: Context,
+    _: c_int,
+    _: usize,
+    _: c_int,
+    protocol: c_int,
+    _: c_int,
+    chunk: *mut usize,
+) -> c_int {
     // SAFETY: the harness's place.
-    unsafe { *chunk = if is_other() { *chunk / 2 } else { CHUNK.get()(*chunk) } };
+    unsafe { *chunk = if is_other() { *chunk / 2 } else { CHUNK.get()(*chunk, protocol) } };
     RESULTS.get().chunk
 }
 
-fn same(bytes: usize) -> usize {
+fn same(bytes: usize, _: c_int) -> usize {
     bytes
+}
+
+fn grain(protocol: c_int) -> usize {
+    GRAINS[protocol as usize]
+}
+
+/// A part of NCCL's in whole grains.
+fn part(bytes: usize, by: usize, grain: usize) -> usize {
+    bytes / by / grain * grain
+}
+
+/// Nothing wrong: a quarter, where that is four grains at least.
+pub fn quarters(bytes: usize, protocol: c_int) -> usize {
+    let quarter = part(bytes, 4, grain(protocol));
+    if quarter >= 4 * grain(protocol) { quarter } else { bytes }
+}
+
+pub fn takes_nothing(_: usize, _: c_int) -> usize {
+    0
+}
+
+/// Less than a grain of whatever protocol.
+pub fn takes_a_crumb(_: usize, _: c_int) -> usize {
+    8
+}
+
+pub fn takes_no_whole_grains(bytes: usize, _: c_int) -> usize {
+    bytes / 2 + 1
+}
+
+/// Whole grains, of whatever protocol.
+pub fn takes_more(bytes: usize, _: c_int) -> usize {
+    bytes + 7680
+}
+
+pub fn takes_twice_as_much(bytes: usize, _: c_int) -> usize {
+    bytes * 2
+}
+
+/// What is right for LL, and too finely cut for others.
+pub fn takes_all_for_ll(bytes: usize, _: c_int) -> usize {
+    quarters(bytes, 0)
+}
+
+/// What is right for Simple.
+pub fn takes_all_for_simple(bytes: usize, _: c_int) -> usize {
+    quarters(bytes, 2)
+}
+
+pub fn takes_one_grain(_: usize, protocol: c_int) -> usize {
+    grain(protocol)
+}
+
+/// A quarter in whole grains, however few these are.
+pub fn takes_few_grains(bytes: usize, protocol: c_int) -> usize {
+    let quarter = part(bytes, 4, grain(protocol));
+    if quarter == 0 { bytes } else { quarter }
+}
+
+/// Whole grains, and many of them, and yet no part that there is.
+pub fn takes_a_third(bytes: usize, protocol: c_int) -> usize {
+    let third = part(bytes, 3, grain(protocol));
+    if third >= 4 * grain(protocol) { third } else { bytes }
 }
 
 /// Nothing wrong.

@@ -59,7 +59,8 @@ impl Constants {
     /// Those of a release.
     pub fn of(version: Version) -> Constants {
         let since = |minor| version.since(minor);
-        // From 2.23 on a tree starts its chunks as a ring does.
+        // From 2.23 on a tree starts its chunks as a ring does: `src/graph/tuning.cc` has 0, 28 and 28 up to v2.22.3-1, and 8.4, 4 and 14
+        // from v2.23.4-1 on, the first release of 2.23 that there is.
         let (tree_base, tree_step, tree_net) = if since(23) { (8.4, 4.0, 14.0) } else { (0.0, 28.0, 28.0) };
         let nvls = if since(21) { 25.0 } else { 23.0 };
         let nvls_tree_net = if version.since_patch(28, 9) { 20.9 } else { 14.0 };
