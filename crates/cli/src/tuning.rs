@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::env;
 use std::path::Path;
 
-use paceline_comm::Communicator;
-use paceline_plan::Fnv1a;
+use paceline_comm::{Communicator, Topology};
+use paceline_plan::{Fnv1a, Shape};
 use paceline_train::TunedContext;
 use paceline_tune::learner::Lesson;
 
@@ -144,7 +144,17 @@ pub fn links(hosts: usize, tcp_streams: usize, emulated: Option<(&str, usize, f6
 pub fn cluster_of(world: &Communicator, emulated: Option<&Emulated>) -> String {
     let topology = world.topology();
     let network = emulated.map(|it| (it.network.as_str(), topology.ranks_per_host_max(), it.dilation));
-    cluster_name(&Machine::this(), &links(topology.hosts(), world.tcp_streams(), network), world.world_size())
+    let links = wired(links(topology.hosts(), world.tcp_streams(), network), topology);
+    cluster_name(&Machine::this(), &links, world.world_size())
+}
+
+/// The same links on hosts that are wired as their ranks were told, if they were: with other sides or levels, what follows them is
+/// another program.
+fn wired(links: String, topology: &Topology) -> String {
+    match topology.shape() {
+        Shape::Flat => links,
+        shape => format!("{links}, {shape}"),
+    }
 }
 
 #[cfg(test)]
@@ -229,5 +239,15 @@ mod tests {
         assert!(others.iter().all(|other| *other != here), "{here}: {others:?}");
         // As they were called before there could be several connections.
         assert_eq!((one_host.as_str(), links(2, 1, None).as_str()), ("one host", "2 hosts"));
+    }
+
+    /// Whoever is told nothing is on the cluster of before.
+    #[test]
+    fn a_cluster_is_wired_as_its_ranks_are_told() {
+        let hosts = Topology::regular(4, 1);
+        let of = |topology: &Topology| wired(links(4, 1, None), topology);
+        assert_eq!(of(&hosts), links(4, 1, None));
+        assert_eq!(of(&hosts.on_torus(4, 1)), "4 hosts, torus:4x1");
+        assert_eq!(of(&hosts.on_bcube(2, 2)), "4 hosts, bcube:2:2");
     }
 }

@@ -32,10 +32,16 @@ pub trait Algorithm: Send + Sync {
         false
     }
 
-    /// Is it made for a network of a certain shape, such as a torus? Then it is chosen only by name: elsewhere its neighbours
-    /// are none, and what its messages do to each other there nobody has measured; and there costs, which are those of hosts
-    /// with one port, do not tell what it gains by several.
+    /// Is it made for a network of a certain shape, such as a torus? Then it is chosen only by name, or by a tuner that has measured it
+    /// where it [follows](Algorithm::follows) the network: elsewhere its neighbours are none, and what its messages do to each other
+    /// there nobody has measured; and there costs, which are those of hosts with one port, do not tell what it gains by several.
     fn for_network(&self) -> bool {
+        false
+    }
+
+    /// If it is made for a network of a certain shape: do these ranks stand in one, as the topology says? Its messages go along the
+    /// links of that network then, and it does what no other algorithm does.
+    fn follows(&self, _topology: &Topology) -> bool {
         false
     }
 

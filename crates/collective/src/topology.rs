@@ -111,6 +111,16 @@ impl Topology {
         Topology(Arc::new(Layout { places: places.clone(), members: members.clone(), wiring: Some(wiring) }))
     }
 
+    /// How the hosts are wired, as somebody has said: a torus, a BCube, or flat if nobody has. Programs follow it where
+    /// [`Topology::torus`] or [`Topology::bcube`] says so.
+    pub fn shape(&self) -> Shape {
+        match self.0.wiring {
+            Some(Wiring::Torus([x, y])) => Shape::Torus { x, y },
+            Some(Wiring::BCube { ports, levels }) => Shape::BCube { ports, levels },
+            None => Shape::Flat,
+        }
+    }
+
     /// How the hosts are wired, if programs can follow that: none does where ranks share hosts.
     fn followed(&self) -> Option<Wiring> {
         self.0.wiring.filter(|_| self.hosts() == self.world())
@@ -248,6 +258,9 @@ mod tests {
         let world = Topology::of_hosts(&[0, 1, 2, 3, 0, 2]).on(Shape::BCube { ports: 2, levels: 2 });
         assert_eq!((world.bcube(), world.subset(&[0, 1, 2, 3]).bcube()), (None, Some((2, 2))));
         assert_eq!(world.on(Shape::Flat), world);
+        // Hosts are wired whether programs can follow that or not.
+        let shapes = [&world, &shared, &shared.subset(&[0, 2, 4])].map(Topology::shape);
+        assert_eq!(shapes, [Shape::BCube { ports: 2, levels: 2 }, Shape::Torus { x: 2, y: 2 }, Shape::Flat]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use paceline_comm::Communicator;
+use paceline_comm::{Communicator, ThreadsConfig};
 use paceline_server::{ParameterServer, Roles, serve};
 
 use crate::on_server::serve_options;
@@ -11,7 +11,17 @@ use crate::peers::Peers;
 
 /// Runs `rank` on each of the ranks of a new world; the results by rank.
 pub(crate) fn on_ranks<R: Send>(world: usize, rank: impl Fn(Communicator) -> R + Sync) -> Vec<R> {
-    let communicators = Communicator::threads(world).unwrap();
+    on_each(Communicator::threads(world).unwrap(), rank)
+}
+
+/// Runs `rank` on each of the ranks of a world of so many hosts with one rank each, wired like this; the results by rank.
+pub(crate) fn on_hosts<R: Send>(hosts: usize, topology: &str, rank: impl Fn(Communicator) -> R + Sync) -> Vec<R> {
+    let topology = topology.parse().unwrap();
+    let config = ThreadsConfig { hosts, topology, ..ThreadsConfig::default() };
+    on_each(Communicator::threads_with(hosts, &config).unwrap(), rank)
+}
+
+fn on_each<R: Send>(communicators: Vec<Communicator>, rank: impl Fn(Communicator) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
         let rank = &rank;
         let ranks = communicators.into_iter().map(|communicator| scope.spawn(move || rank(communicator)));

@@ -3,7 +3,7 @@
 //! Everything here is the same on every rank, or was agreed before: a time that one rank has measured, or whether its
 //! buffer is registered, would let ranks choose differently, and then they hang.
 
-use paceline_plan::{CollectiveKind, named_enum};
+use paceline_plan::{CollectiveKind, Shape, named_enum};
 use serde::{Deserialize, Serialize};
 
 /// The version of [`State`] and [`Context`]: what was learned under another one means nothing here.
@@ -153,6 +153,18 @@ named_enum! {
     Larger = 4 "1 to 4 MiB",
     /// From 4 MiB on: bandwidth decides.
     Huge = 5 "4 MiB+",
+}
+
+impl TopologyClass {
+    /// That of several hosts that are connected in this way.
+    pub fn of(shape: Shape) -> TopologyClass {
+        match shape {
+            Shape::Flat => TopologyClass::Flat,
+            Shape::Tree(_) | Shape::FatTree { .. } => TopologyClass::Tree,
+            Shape::Torus { .. } => TopologyClass::Torus,
+            Shape::BCube { .. } => TopologyClass::Bcube,
+        }
+    }
 }
 
 impl SizeClass {

@@ -31,6 +31,10 @@ impl Algorithm for BCube {
         true
     }
 
+    fn follows(&self, topology: &Topology) -> bool {
+        topology.bcube().is_some()
+    }
+
     fn parts(&self, topology: &Topology) -> u32 {
         Algorithm::parts(&Cube::of(topology), topology)
     }
@@ -291,6 +295,14 @@ mod tests {
         }
         // Whoever is told nothing takes the fewest levels.
         assert_eq!(BCube.program(&hosts, 0), bcube_all_reduce(&[4, 4]));
+    }
+
+    #[test]
+    fn it_follows_a_bcube_that_it_is_told_of() {
+        let hosts = Topology::regular(4, 1);
+        assert!(BCube.follows(&hosts.on_bcube(2, 2)) && BCube.follows(&hosts.on_bcube(4, 1)));
+        assert!(!BCube.follows(&hosts) && !BCube.follows(&hosts.on_torus(2, 2)));
+        assert!(!BCube.follows(&Topology::regular(4, 2).on_bcube(2, 2)));
     }
 
     /// With an interface for each level: 2k(p − 1) messages and 2(N − 1)/(kN) of the bytes through each.

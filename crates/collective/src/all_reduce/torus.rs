@@ -31,6 +31,11 @@ impl Algorithm for Torus {
         true
     }
 
+    /// In a single row it would be the ring.
+    fn follows(&self, topology: &Topology) -> bool {
+        topology.torus().is_some_and(|sides| !sides.contains(&1))
+    }
+
     fn parts(&self, topology: &Topology) -> u32 {
         Algorithm::parts(&Grid::of(topology), topology)
     }
@@ -307,6 +312,24 @@ mod tests {
         let seconds = |x, y| Torus.tile_seconds(&hosts.on_torus(x, y), 1e3, &link);
         assert_eq!(seconds(4, 2), Torus.tile_seconds(&hosts, 1e3, &link));
         assert!(seconds(8, 1).first > seconds(4, 2).first, "a ring has more rounds");
+    }
+
+    #[test]
+    fn it_follows_a_torus_of_several_rows_that_it_is_told_of() {
+        let hosts = Topology::regular(8, 1);
+        for (topology, follows) in [
+            (hosts.on_torus(4, 2), true),
+            (hosts.on_torus(8, 1), false),
+            (hosts.on_torus(1, 8), false),
+            (hosts.on_bcube(2, 3), false),
+            (Topology::regular(8, 2).on_torus(4, 2), false),
+            (hosts, false),
+        ] {
+            assert_eq!(Torus.follows(&topology), follows, "{:?}", topology.shape());
+        }
+        // Rows or columns of one are the ring.
+        let ring = Ring.program(&Topology::regular(8, 1), 0).ranks;
+        assert!([[8, 1], [1, 8]].iter().all(|&sides| torus_all_reduce(sides).ranks == ring));
     }
 
     /// On a torus, every link has a port of its own: its share of the bytes is what the algorithm is for.

@@ -196,14 +196,15 @@ pub(crate) fn situation_of<'a>(situations: &'a Situations, context: &Context) ->
 const NO_TCP_10G: f64 = 8.0 / 3.2e9;
 const NO_TCP_100G: f64 = 8.0 / 20e9;
 
-/// What is believed of a communicator's calls: that links cost what was measured when the world formed, as all ranks agreed.
+/// What is believed of a communicator's calls: that links cost what was measured when the world formed, as all ranks agreed, and lead
+/// where all of them were told.
 pub(crate) fn beliefs(communicator: &Communicator) -> OwnModel {
     let (topology, costs) = (communicator.topology(), communicator.link_costs());
     // Rank 0 alone chooses among the arms that there are on its links; the others do what it says.
     let links = links_of(communicator);
     let has_tcp = if topology.hosts() == 1 { communicator.has_tcp_within() } else { links.has_tcp() };
     let carrier = carrier_of(&costs, topology.hosts(), has_tcp, communicator.dilation());
-    OwnModel::measured(&costs, topology.hosts(), topology.ranks_per_host_max(), carrier, links)
+    OwnModel::measured(&costs, topology, carrier, links)
 }
 
 /// What carries a communicator's calls. It is the same on every rank as long as hosts have equally many.

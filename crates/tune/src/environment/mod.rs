@@ -5,6 +5,7 @@ mod disturbance;
 mod links;
 mod model;
 mod nccl;
+mod overlap;
 mod own;
 mod programs;
 mod workload;
@@ -22,6 +23,7 @@ pub use disturbance::{Bursts, Change, Disturbances};
 pub use links::Links;
 pub use model::{Call, CostModel};
 pub use nccl::NcclModel;
+pub use overlap::SERVER_ROUNDS;
 pub use own::OwnModel;
 pub use programs::Admitted;
 pub use workload::{Mix, UnknownWorkload, Workload};
@@ -39,6 +41,10 @@ pub struct Misfit {
     /// Of so many families, some calls take much longer, and the others less for it: their mean is what it is, their median
     /// looks better.
     pub tailed: f64,
+    /// How much longer an action takes, as a logarithm, for each of two reasons that no model knows: whether a call is pipelined decides
+    /// between few rounds and many, as between servers and all-to-all, and the model's intensity between long chunks and short ones, as
+    /// between fusing and partitioning. 0 but for questions about just that.
+    pub overlap: f64,
 }
 
 /// The share of calls of a family with tails that take longer, and how many times as long as its others.
@@ -47,10 +53,10 @@ const TAIL_FACTOR: f64 = 3.4;
 
 impl Misfit {
     /// None: the model is the truth.
-    pub const NONE: Misfit = Misfit { common: 0.0, family: 0.0, knobs: 0.0, tailed: 0.0 };
+    pub const NONE: Misfit = Misfit { common: 0.0, family: 0.0, knobs: 0.0, tailed: 0.0, overlap: 0.0 };
 
     /// As models are: off by a quarter or so.
-    pub const USUAL: Misfit = Misfit { common: 0.0, family: 0.25, knobs: 0.05, tailed: 0.0 };
+    pub const USUAL: Misfit = Misfit { common: 0.0, family: 0.25, knobs: 0.05, tailed: 0.0, overlap: 0.0 };
 }
 
 /// A call that was made.
@@ -142,7 +148,7 @@ impl SimulatedCluster {
         let common = self.misfit.common.exp();
         let slower_s =
             (self.disturbances.factor(step) - 1.0) * bytes * common * self.model.bandwidth_s(&situation.state);
-        let usual_s = it.modelled_s * common * (family + knobs).exp();
+        let usual_s = it.modelled_s * common * (family + knobs + self.overlapped(situation, &it.action)).exp();
         (usual_s + slower_s).max(0.05 * usual_s)
     }
 
@@ -210,6 +216,15 @@ impl SimulatedCluster {
             + away(f64::from(action.threads.max(1)).log2(), threads)
             + away(f64::from(action.chunk_log2), chunk);
         (family, knobs)
+    }
+
+    /// How much longer an action takes for what its call overlaps with, as a logarithm.
+    fn overlapped(&self, situation: &Situation, action: &Action) -> f64 {
+        if self.misfit.overlap == 0.0 {
+            return 0.0;
+        }
+        let longer = |rounds| overlap::longer(&situation.context, rounds, action.chunk_log2);
+        self.misfit.overlap * self.model.rounds(&situation.state, action).map_or(0.0, longer)
     }
 
     /// Chance for one purpose: of everything that stands here, one after the other. (Numbers that are combined by exclusive or

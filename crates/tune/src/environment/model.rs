@@ -86,6 +86,12 @@ pub trait CostModel {
         [1.5, 0.5, 18.0]
     }
 
+    /// The longest chain of messages of an action each of which is sent only after the one before has arrived, where its chunks are log2
+    /// of bytes. None if the model does not know: then it changes nothing what a call overlaps with ([`super::Misfit::overlap`]).
+    fn rounds(&self, _state: &State, _action: &Action) -> Option<usize> {
+        None
+    }
+
     /// Can a tuner set the number of threads there? On NCCL it cannot.
     fn sets_threads(&self) -> bool {
         true

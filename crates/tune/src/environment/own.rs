@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use paceline_collective::{Topology, registry, select};
-use paceline_plan::{Cluster, CollectiveKind, LinkClass, LinkCost, LinkCosts, NetworkModel};
+use paceline_plan::{Cluster, CollectiveKind, LinkClass, LinkCost, LinkCosts, NetworkModel, Shape};
 
 use super::links::Links;
 use super::model::{Call, CostModel, passes};
@@ -38,7 +38,8 @@ const THREAD_S: f64 = 3e-6;
 pub struct OwnModel {
     cluster: Cluster,
     costs: LinkCosts,
-    topology: TopologyClass,
+    /// How the hosts are wired.
+    shape: Shape,
     has_nvlink: bool,
     /// What carries calls on one host, and those among several.
     within: Transport,
@@ -66,13 +67,8 @@ impl OwnModel {
     /// NVLink; links between hosts from 5 GB/s on, for RDMA.
     pub fn of(cluster: &Cluster) -> OwnModel {
         let costs = cluster.link_costs();
-        let topology = match cluster.topology.split(':').next().unwrap_or_default() {
-            _ if cluster.hosts <= 1 => TopologyClass::OneHost,
-            "tree" | "fat-tree" => TopologyClass::Tree,
-            "torus" => TopologyClass::Torus,
-            "bcube" => TopologyClass::Bcube,
-            _ => TopologyClass::Flat,
-        };
+        // Whoever reads a cluster has refused what is none.
+        let shape = cluster.topology.parse().unwrap_or(Shape::Flat);
         let has_nvlink = costs.within.beta > 0.0 && costs.within.beta <= 1.0 / 20e9;
         let across = match 8.0 / costs.across.beta.max(1e-15) {
             _ if costs.across.beta <= OwnModel::ADAPTERS => Transport::Rdma,
@@ -83,7 +79,7 @@ impl OwnModel {
         OwnModel {
             cluster: cluster.clone(),
             costs,
-            topology,
+            shape,
             has_nvlink,
             within: if has_nvlink { Transport::Nvlink } else { Transport::SharedMemory },
             across,
@@ -92,19 +88,14 @@ impl OwnModel {
         }
     }
 
-    /// Of links that were measured, with so many hosts and workers on each; `transport` carries its calls. Processors have no NVLink,
-    /// however fast their memory is. Of knobs with which these links do the same, there is one arm.
-    pub fn measured(
-        costs: &LinkCosts,
-        hosts: usize,
-        workers_per_host: usize,
-        transport: Transport,
-        links: Links,
-    ) -> OwnModel {
+    /// Of links that were measured among ranks on these hosts, wired as they were told; `transport` carries their calls. Processors have
+    /// no NVLink, however fast their memory is. Of knobs with which these links do the same, there is one arm.
+    pub fn measured(costs: &LinkCosts, ranks: &Topology, transport: Transport, links: Links) -> OwnModel {
         let class =
             |link: &LinkCost| LinkClass { alpha_s: link.alpha, overhead_s: link.overhead, beta_s_per_byte: link.beta };
         let network = NetworkModel { within: class(&costs.within), across: class(&costs.across) };
-        let cluster = Cluster::of_network(network, hosts, workers_per_host);
+        let flat = Cluster::of_network(network, ranks.hosts(), ranks.ranks_per_host_max());
+        let cluster = Cluster { topology: ranks.shape().to_string(), ..flat };
         let (within, across) = (transport, transport);
         OwnModel { costs: *costs, within, across, has_nvlink: false, links: Some(links), ..OwnModel::of(&cluster) }
     }
@@ -121,10 +112,11 @@ impl OwnModel {
         (algorithm.kind() == collective).then(|| algorithm.name())
     }
 
-    fn topology_of(state: &State) -> Topology {
+    /// The ranks of a call. On all hosts of a torus or a BCube, they stand in it.
+    fn topology_of(&self, state: &State) -> Topology {
         let (ranks, hosts) = (state.ranks.max(1) as usize, state.hosts.max(1) as usize);
         let per_host = ranks.div_ceil(hosts);
-        Topology::of_hosts(&(0..ranks).map(|rank| rank / per_host).collect::<Vec<_>>())
+        Topology::of_hosts(&(0..ranks).map(|rank| rank / per_host).collect::<Vec<_>>()).on(self.shape)
     }
 
     /// The links of the cluster, as these knobs make them.
@@ -155,7 +147,7 @@ impl OwnModel {
 
     fn arms_of(&self, algorithm: &dyn paceline_collective::Algorithm, state: &State, arms: &mut Vec<Arm>) {
         let Some(number) = registry::index_of(algorithm) else { return };
-        let (topology, bytes) = (OwnModel::topology_of(state), block_bytes(state));
+        let (topology, bytes) = (self.topology_of(state), block_bytes(state));
         self.arms_with(number, state, arms, |action, costs| {
             Some(algorithm.seconds(&topology, bytes, 1 << action.chunk_log2, costs))
         });
@@ -163,7 +155,7 @@ impl OwnModel {
 
     /// What programs cost was found out by walking them on the plain links; knobs change parts of it.
     fn arms_of_programs(&self, state: &State, arms: &mut Vec<Arm>) {
-        let (topology, bytes) = (OwnModel::topology_of(state), block_bytes(state));
+        let (topology, bytes) = (self.topology_of(state), block_bytes(state));
         let link = |costs: &LinkCosts| if state.hosts > 1 { costs.across } else { costs.within };
         let plain = link(&self.costs);
         let times = |cost: f64, plain: f64| if plain > 0.0 { cost / plain } else { 1.0 };
@@ -256,13 +248,14 @@ impl CostModel for OwnModel {
 
     fn state(&self, call: &Call) -> State {
         let hosts = call.hosts.min(self.cluster.hosts as u32).max(1);
-        call.on(hosts, self.has_nvlink, self.within, (self.across, self.topology))
+        call.on(hosts, self.has_nvlink, self.within, (self.across, TopologyClass::of(self.shape)))
     }
 
     fn situation(&self, state: &State) -> Option<Situation> {
-        let topology = OwnModel::topology_of(state);
+        let topology = self.topology_of(state);
         let serves = |it: &&'static dyn paceline_collective::Algorithm| {
-            it.supports(topology.world()) && !it.for_network() && (!it.for_hosts() || !topology.is_flat())
+            let has_network = !it.for_network() || it.follows(&topology);
+            it.supports(topology.world()) && has_network && (!it.for_hosts() || !topology.is_flat())
         };
         let mut arms = Vec::new();
         for algorithm in registry::of_kind(state.collective).filter(serves) {
@@ -299,8 +292,16 @@ impl CostModel for OwnModel {
         format!("{} {protocol}", name.unwrap_or("program"))
     }
 
+    fn rounds(&self, state: &State, action: &Action) -> Option<usize> {
+        let algorithm = registry::registry().get(usize::from(action.family.algorithm))?;
+        Some(algorithm.rounds(&self.topology_of(state)))
+    }
+
     fn bandwidth_s(&self, state: &State) -> f64 {
         let link = if state.hosts > 1 { &self.costs.across } else { &self.costs.within };
         passes(state) * state.bytes as f64 * link.beta
     }
 }
+
+#[cfg(test)]
+mod tests;

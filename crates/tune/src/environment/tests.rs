@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use paceline_collective::Topology;
 use paceline_plan::{Cluster, CollectiveKind, LinkCost, LinkCosts};
 
 use super::*;
@@ -70,7 +71,8 @@ fn no_two_arms_do_the_same_on_links_that_were_measured() {
         let link = LinkCost { alpha: 2e-5, overhead: 2e-6, beta: 2e-10, gamma: 1e-10 };
         let costs = LinkCosts { within: link, across: link, ..cluster().link_costs() };
         let transport = if links.has_tcp() { Transport::Tcp100g } else { Transport::SharedMemory };
-        let model = OwnModel::measured(&costs, hosts as usize, 4 / hosts as usize, transport, links);
+        let ranks = Topology::regular(hosts as usize, 4 / hosts as usize);
+        let model = OwnModel::measured(&costs, &ranks, transport, links);
         let call = Call { bytes, ranks: 4, hosts, ..Workload::data_parallel(4, 1).calls[0] };
         model.situation(&model.state(&call)).expect("choices")
     };

@@ -98,7 +98,7 @@ pub fn measure(communicator: &Communicator, scale: u64, effort: &Effort<'_>) -> 
     let groups = Groups::of(communicator)?;
     let calls = calls(scale);
     let mut mixed = Mixed::new(communicator, &groups, &calls, effort.seed);
-    let statics = statics(communicator.world_size(), links_of(communicator));
+    let statics = statics(communicator.topology(), links_of(communicator));
     let entrants: Vec<Entrant> = statics.iter().map(|it| Entrant::unmodelled(it.traits)).collect();
     let default = &statics[0];
     let rehearsal_s = mixed.rehearse(effort.rehearse_s)?;

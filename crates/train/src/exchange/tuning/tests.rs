@@ -13,7 +13,7 @@ use super::super::{Begin, Carrier, Exchange, Handicap, Pass};
 use super::*;
 use crate::backend::GradientSink;
 use crate::executed::{AllReduce, Change};
-use crate::on_ranks::{on_ranks, on_workers};
+use crate::on_ranks::{on_hosts, on_ranks, on_workers};
 use crate::peers::Peers;
 use crate::tuned::Version;
 use crate::tuned::tests::number_of;
@@ -433,7 +433,14 @@ fn a_named_algorithm_stays() {
     assert!(ring.arms.iter().all(|arm| name(arm) == Some("ring")));
     let default = ring.arms[ring.default].action;
     assert_eq!((default.family.protocol, default.threads), (WireProtocol::Simple, 1));
-    assert!(of(Some("bcube")).is_none(), "what the model does not know is left alone");
+    assert!(of(Some("bcube")).is_none(), "what follows a network that is none is left alone");
+    let in_torus = on_hosts(4, "torus:2x2", |communicator| {
+        let model = beliefs(&communicator);
+        let state = state_of(&communicator, &model, JOB, 1 << 20, Origin::Layer);
+        let arms = situation(&model, Some("2d-torus"), &state).unwrap().arms;
+        arms.len() > 8 && arms.iter().all(|arm| name(arm) == Some("2d-torus"))
+    });
+    assert_eq!(in_torus, [true; 4]);
 }
 
 #[test]

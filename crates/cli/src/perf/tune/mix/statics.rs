@@ -3,7 +3,7 @@
 use std::fmt;
 
 use paceline_collective::registry::{find, of_kind};
-use paceline_comm::{CallOptions, Protocol};
+use paceline_comm::{CallOptions, Protocol, Topology};
 use paceline_plan::CollectiveKind;
 use paceline_tune::environment::Links;
 use paceline_tune::main_effects::Traits;
@@ -23,10 +23,11 @@ pub struct Static {
     chunk_bytes: Option<usize>,
 }
 
-/// All of them on a world of so many ranks; the first leaves everything to the library.
-pub fn statics(ranks: usize, links: Links) -> Vec<Static> {
-    let serves =
-        |it: &&'static dyn paceline_collective::Algorithm| it.supports(ranks) && !it.for_hosts() && !it.for_network();
+/// All of them in a world of these ranks; the first leaves everything to the library.
+pub fn statics(ranks: &Topology, links: Links) -> Vec<Static> {
+    let serves = |it: &&'static dyn paceline_collective::Algorithm| {
+        it.supports(ranks.world()) && !it.for_hosts() && (!it.for_network() || it.follows(ranks))
+    };
     let named = of_kind(CollectiveKind::AllReduce).filter(serves).map(|it| Some(it.name()));
     let algorithms: Vec<Option<&'static str>> = std::iter::once(None).chain(named).collect();
     let lanes: &[Option<u16>] = if links.lanes_max() > 1 { &[None, Some(1)] } else { &[None] };
@@ -85,7 +86,7 @@ mod tests {
     #[test]
     fn the_first_leaves_everything_and_all_differ() {
         let communicator = Communicator::solo().expect("a world of one");
-        let all = statics(4, links_of(&communicator));
+        let all = statics(&Topology::flat(4), links_of(&communicator));
         assert_eq!(all[0].options(CollectiveKind::AllReduce, 4), CallOptions::default());
         assert!(all.len() > 64, "{}", all.len());
         let texts: std::collections::BTreeSet<String> = all.iter().map(Static::to_string).collect();
@@ -93,5 +94,11 @@ mod tests {
         let ring = all.iter().find(|it| it.algorithm == Some("ring")).expect("a ring");
         assert_eq!(ring.options(CollectiveKind::AllGather, 4).algorithm.as_deref(), Some("ring"));
         assert_eq!(ring.options(CollectiveKind::SendReceive, 2).algorithm, None);
+        // What a tuner may choose in a torus, whoever sets something for all calls may set, too.
+        let has_torus = |ranks: &Topology| {
+            statics(ranks, links_of(&communicator)).iter().any(|it| it.algorithm == Some("2d-torus"))
+        };
+        let hosts = Topology::regular(4, 1);
+        assert!(has_torus(&hosts.on_torus(2, 2)) && !has_torus(&hosts));
     }
 }
