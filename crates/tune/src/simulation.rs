@@ -1,10 +1,18 @@
-//! A tuner in a simulated cluster, call by call, beside those who never tune and those who know everything.
+//! A tuner in a simulated cluster, call by call, beside those who never tune and those who know everything. In a [`job`] there is
+//! computation, too, and the time of the iteration decides; an [`ablation`] hides from a tuner what decides.
 
+pub mod ablation;
+pub mod job;
+
+mod alternated;
 mod fixed;
+mod timeline;
 
 use std::collections::BTreeMap;
 
+pub use alternated::{Compared, Ratio};
 pub use fixed::Fixed;
+pub use timeline::{Bucket, Timeline};
 
 use crate::action::Situation;
 use crate::environment::{Played, SimulatedCluster, Workload};

@@ -1,7 +1,8 @@
 //! What this machine is too small for, on clusters that are simulated: promises kept over many of them, learners compared,
-//! gains reported where there are none, what is learned on some and used on others, which features decide, and iterations of
-//! training at 1 to 32 workers.
+//! gains reported where there are none, what is learned on some and used on others, which features decide, what the tuner loses that does
+//! not see them, and iterations of training at 1 to 32 workers.
 
+mod ablations;
 mod crossovers;
 mod generalisation;
 mod honesty;
@@ -65,6 +66,7 @@ pub fn run(quick: bool) -> Result<Section, Error> {
         ("honesty", honesty::run(quick)?),
         ("generalisation", generalisation::run(quick)?),
         ("crossovers", crossovers::run(quick)?),
+        ("ablations", ablations::run(quick)?),
         ("iterations", iterations::run(quick)?),
     ] {
         all.targets.extend(section.targets);
@@ -271,13 +273,14 @@ mod tests {
     #[test]
     fn the_smallest_cases_fill_every_table() {
         let section = run(true).expect("all clusters and models are built in");
-        assert_eq!(section.tables.len(), 6);
+        assert_eq!(section.tables.len(), 7);
         for table in &section.tables {
             assert!(!table.rows.is_empty(), "{}", table.title);
             assert!(table.rows.iter().all(|row| row.len() == table.columns.len()), "{}", table.title);
         }
         let mut names: Vec<&String> = section.measured.as_object().expect("an object").keys().collect();
         names.sort();
-        assert_eq!(names, ["crossovers", "generalisation", "honesty", "iterations", "learners", "promises"]);
+        let all = ["ablations", "crossovers", "generalisation", "honesty", "iterations", "learners", "promises"];
+        assert_eq!(names, all);
     }
 }
