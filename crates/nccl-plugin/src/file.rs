@@ -180,7 +180,8 @@ impl Rules {
             PolicyError::Toml { line, reason: error.message().to_owned() }
         })?;
         if let Some(most) = file.nccl_channels {
-            let outside = |reason| PolicyError::Toml { line: 0, reason };
+            let line = text.lines().position(|line| line.trim_start().starts_with("nccl_channels"));
+            let outside = |reason| PolicyError::Toml { line: line.map_or(0, |index| index + 1), reason };
             of_nccl(most).map_err(outside)?;
         }
         let mut rules = Rules { version: file.version, ll128_proved: file.ll128, ..Rules::default() };

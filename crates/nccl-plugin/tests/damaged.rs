@@ -113,7 +113,9 @@ fn is_clear(error: &PolicyError, text: &str) {
     assert!(message.contains("policy") && message.len() > 30, "{message}: {text}");
     match error {
         // (The end of a text has the number of the line that is missing.)
-        PolicyError::Toml { line, reason } => assert!(*line <= lines + 1 && !reason.is_empty(), "{message}: {text}"),
+        PolicyError::Toml { line, reason } => {
+            assert!((1..=lines + 1).contains(line) && !reason.is_empty(), "{message}: {text}");
+        }
         PolicyError::Line { line, reason } => {
             assert!((1..=lines).contains(line) && !reason.is_empty(), "{message}: {text}");
         }

@@ -58,6 +58,8 @@ pub struct Prediction {
     /// How many of these only say that the formula of an algorithm is an estimate where workers share hosts. To whoever has timed such
     /// operations, as `strategy=auto` has when it chooses, they are no reason for another plan.
     pub estimates: usize,
+    /// How many of these are true of this model on this cluster, whatever the plan: they, too, are no reason for another one.
+    pub(crate) of_any_plan: usize,
     /// In which pieces and which order gradients travel.
     pub plan: Plan,
     /// An iteration among many, of the slowest workers.
@@ -273,6 +275,7 @@ pub(crate) fn point(subject: &Subject<'_>, costs: &Costs, plan: Plan, timeline: 
         bottleneck_share: if iteration_s > 0.0 { (busy_s / iteration_s).min(1.0) } else { 0.0 },
         busiest,
         extrapolated: extrapolated(subject, costs, &plan),
+        of_any_plan: of_any_plan(subject).len(),
         estimates: costs.estimates(&plan),
         plan,
         timeline: outcome.spans.into_iter().filter(|span| span.class == 0).collect(),
@@ -335,9 +338,16 @@ fn extrapolated(subject: &Subject<'_>, costs: &Costs, plan: &Plan) -> Vec<String
         let bytes = plan.partitions().map(|(_, part)| part.elements.len() as u64 * ELEMENT_BYTES);
         found.extend(cluster.left_by(workers, bytes.max().unwrap_or(0)));
         found.extend(cluster.left_by_shards(workers, plan.shards));
-        found.extend(cluster.left_by_computation(&subject.profile.model, &subject.profile.device));
     }
+    found.extend(of_any_plan(subject));
     found
+}
+
+/// Where any prediction for this model leaves what the cluster's constants were measured with.
+fn of_any_plan(subject: &Subject<'_>) -> Vec<String> {
+    let Job { cluster, workers, .. } = subject.job;
+    let Profile { model, device, .. } = &*subject.profile;
+    if workers > 1 { cluster.left_by_computation(model, device) } else { Vec::new() }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod timeline;
 
 use std::collections::BTreeMap;
 
-pub use alternated::{Compared, Ratio};
+pub use alternated::{Compared, PairedRatio};
 pub use fixed::Fixed;
 pub use timeline::{Bucket, Timeline};
 

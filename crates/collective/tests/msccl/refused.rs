@@ -83,6 +83,10 @@ fn wrong_attributes_and_what_is_said_about_them() {
         let error = fault(&with(line, from, to)).to_string();
         assert!(error.starts_with(expected), "{from} to {to}: {error}, not {expected}");
     }
+    // Out of place there are as many as the collective has, or none is said.
+    let apart = with(3, "inplace=\"1\"", "inplace=\"0\"").replacen("o_chunks=\"3\"", "o_chunks=\"2\"", 1);
+    let expected = "line 4: o_chunks=\"2\" is not 0 or 3, as all-reduce and nchunksperloop say";
+    assert_eq!(fault(&apart).to_string(), expected);
 }
 
 #[test]

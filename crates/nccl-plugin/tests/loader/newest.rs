@@ -76,7 +76,8 @@ fn version_7_decides_where_it_is_known_and_nowhere_else() {
         set_release(23_206);
         let seen = check::tuner_of(library, release("2.32.6"), calls(), 7, Some(log));
         let seen = seen.expect("nothing wrong").expect("a tuner");
-        assert!(seen.decisions >= DECISIONS_MIN && seen.chunks >= CHUNKS_MIN, "{seen:?}");
+        let share = calls() / CALLS;
+        assert!(seen.decisions >= share * DECISIONS_MIN && seen.chunks >= share * CHUNKS_MIN, "{seen:?}");
     }
 }
 

@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Cluster;
 
+/// The device of a profile that PyTorch has recorded on a processor, whose name it does not know.
+const ANY_PROCESSOR: &str = "cpu";
+
 /// Between what constants were measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,8 +59,8 @@ impl Cluster {
         measured.is_none().then(doubt)
     }
 
-    /// The same for what a worker computes, where there are several: what an iteration of theirs computes more is known by model, and
-    /// what computation and communication cost each other, and what copies take, of the device that computed.
+    /// The same for a model and a device: what workers compute more together is known by model, what computation and communication cost
+    /// each other, and what copies take, of a device. It concerns several workers only.
     pub fn left_by_computation(&self, model: &str, device: &str) -> Vec<String> {
         let mut found = Vec::new();
         let known = &self.computation.overhead_s;
@@ -65,7 +68,8 @@ impl Cluster {
             let names: Vec<&str> = known.keys().map(String::as_str).collect();
             found.push(format!("{model}, and constants were measured with {}", names.join(", ")));
         }
-        if let Some(measured) = self.device.as_deref().filter(|measured| !measured.eq_ignore_ascii_case(device)) {
+        let is_other = |measured: &&str| !measured.eq_ignore_ascii_case(device) && device != ANY_PROCESSOR;
+        if let Some(measured) = self.device.as_deref().filter(is_other) {
             found.push(format!("{model} is computed by {device}, and constants were measured with {measured}"));
         }
         found

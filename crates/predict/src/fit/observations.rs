@@ -160,7 +160,7 @@ impl Observations {
     /// What computed, where that was the same in all rows.
     fn device(&self) -> Option<String> {
         let mut devices = self.all.iter().map(|one| &one.case.profile.device);
-        let first = devices.next()?;
+        let first = devices.next().filter(|device| !device.trim().is_empty())?;
         devices.all(|device| device == first).then(|| first.clone())
     }
 

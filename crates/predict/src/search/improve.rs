@@ -162,10 +162,14 @@ fn neighbours(schedule: &Schedule, may_overlap: bool) -> impl Iterator<Item = Sc
 
 /// Every bucket in other pieces: where servers share the pieces of one evenly, it is all buckets or none that gain by it.
 fn all_cut_otherwise(schedule: &Schedule) -> impl Iterator<Item = Schedule> + '_ {
-    let ways: [fn(usize) -> usize; 4] = [|cuts| cuts * 2, |cuts| cuts / 2, |cuts| cuts + 1, |cuts| cuts - 1];
-    let all = ways.into_iter().map(|way| schedule.cuts.iter().map(|&cuts| way(cuts).clamp(1, CUTS_MAX)).collect());
-    let all = all.filter(|cuts: &Vec<usize>| schedule.cuts.len() > 1 && *cuts != schedule.cuts);
-    all.map(|cuts| Schedule { cuts, ..schedule.clone() })
+    let ways: [fn(usize) -> usize; 4] =
+        [|cuts| cuts * 2, |cuts| cuts + 1, |cuts| cuts / 2, |cuts| cuts.saturating_sub(1)];
+    let cut = |way: fn(usize) -> usize| schedule.cuts.iter().map(|&cuts| way(cuts).clamp(1, CUTS_MAX)).collect();
+    let mut all: Vec<Vec<usize>> = ways.into_iter().map(cut).collect();
+    // Of one piece twice as many are one more.
+    all.dedup();
+    all.retain(|cuts| schedule.cuts.len() > 1 && *cuts != schedule.cuts);
+    all.into_iter().map(|cuts| Schedule { cuts, ..schedule.clone() })
 }
 
 /// Merged with the one before, a tensor given to it or taken from it, split, cut otherwise.

@@ -311,9 +311,10 @@ impl<'a> BoundedWay<'a> {
 }
 
 impl Candidate {
-    /// Where it leaves what was measured.
+    /// Where it leaves what was measured, and another plan may not.
     fn doubts(&self) -> usize {
-        self.prediction.extrapolated.len().saturating_sub(self.prediction.estimates)
+        let Prediction { extrapolated, estimates, of_any_plan, .. } = &self.prediction;
+        extrapolated.len().saturating_sub(estimates + of_any_plan)
     }
 }
 

@@ -9,7 +9,7 @@
 //!   with nothing.
 //!
 //! Both are 0 in the mean of the two sides: what a model expects is right for whoever does not look. How much they are, whoever asks
-//! says; the predictor finds up to a tenth between servers and all-to-all, and up to a fifth between pieces (docs/tuning.md).
+//! says.
 
 use crate::state::Context;
 

@@ -6,7 +6,7 @@ use crate::statistics::{median, median_margin};
 
 /// How many times as long one side of pairs takes as the other.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Ratio {
+pub struct PairedRatio {
     /// The median of all pairs; no number of no pairs.
     pub median: f64,
     /// How far that may be off, to each side (about 95 %); infinite for fewer than four pairs.
@@ -21,17 +21,17 @@ pub struct Compared {
     /// The same with what was found.
     pub tuned_s: f64,
     /// With what was found over the default, turn by turn.
-    pub ratio: Ratio,
+    pub ratio: PairedRatio,
     /// The default over itself, every second of its turns over the one before: what noise alone looks like.
-    pub control: Ratio,
+    pub control: PairedRatio,
 }
 
-impl Ratio {
+impl PairedRatio {
     /// Of the first numbers over the second ones.
-    pub fn of(pairs: impl IntoIterator<Item = (f64, f64)>) -> Ratio {
+    pub fn of(pairs: impl IntoIterator<Item = (f64, f64)>) -> PairedRatio {
         let logs: Vec<f64> = pairs.into_iter().map(|(one, other)| (one / other).ln()).collect();
         let ratio = median(&logs).map_or(f64::NAN, f64::exp);
-        Ratio { median: ratio, margin: ratio * median_margin(&logs) }
+        PairedRatio { median: ratio, margin: ratio * median_margin(&logs) }
     }
 
     /// Is it at most so much? None: its interval does not say.
@@ -51,8 +51,8 @@ impl Compared {
         Compared {
             default_s: middle(default_s),
             tuned_s: middle(tuned_s),
-            ratio: Ratio::of(tuned_s.iter().copied().zip(default_s.iter().copied())),
-            control: Ratio::of(default_s.chunks_exact(2).map(|pair| (pair[1], pair[0]))),
+            ratio: PairedRatio::of(tuned_s.iter().copied().zip(default_s.iter().copied())),
+            control: PairedRatio::of(default_s.chunks_exact(2).map(|pair| (pair[1], pair[0]))),
         }
     }
 }
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(many.ratio.is_at_most(0.95), Some(true));
         assert_eq!(many.ratio.is_at_most(0.85), Some(false));
         assert_eq!(many.ratio.is_at_most(many.ratio.median), None);
-        assert_eq!(Ratio::of([(1.0, 1.0); 3]).is_at_most(2.0), None, "three pairs say nothing");
-        assert!(Ratio::of([]).median.is_nan());
+        assert_eq!(PairedRatio::of([(1.0, 1.0); 3]).is_at_most(2.0), None, "three pairs say nothing");
+        assert!(PairedRatio::of([]).median.is_nan());
     }
 }

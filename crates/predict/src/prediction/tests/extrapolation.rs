@@ -110,6 +110,8 @@ fn other_models_and_devices_are_said() {
     let other_device = "vgg16 is computed by a100, and constants were measured with rtx2080ti";
     assert_eq!(said(&cluster, &profile, 8), [other_model, other_device]);
     assert_eq!(said(&cluster, &profile, 1), Vec::<String>::new(), "it communicates with nobody");
+    profile.device = "cpu".into();
+    assert_eq!(said(&cluster, &profile, 8), [other_model], "which processor nobody has said");
     // What holds for all models holds for this one, and nobody has said what computed.
     cluster.computation.overhead_s.insert("*".into(), Constant::ZERO);
     cluster.device = None;
