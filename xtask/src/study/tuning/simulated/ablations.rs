@@ -162,9 +162,9 @@ mod tests {
             assert_eq!(table(&[]).columns.len(), table(std::slice::from_ref(&row)).rows[0].len());
             targets(&row).map(|target| target.met)
         };
-        assert_eq!(met(&[0.05, 0.051, 0.05], 8), [Some(true), Some(true)]);
+        assert_eq!(met(&[0.15, 0.151, 0.15], 8), [Some(true), Some(true)]);
         assert_eq!(met(&[0.01, 0.011, 0.01], 5), [Some(false), Some(false)]);
-        assert_eq!(met(&[0.01, 0.05, 0.03], 6), [None, Some(true)]);
+        assert_eq!(met(&[0.05, 0.15, 0.11], 6), [None, Some(true)]);
         assert_eq!(met(&[], 6), [None, Some(true)]);
     }
 }
