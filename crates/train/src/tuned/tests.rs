@@ -55,9 +55,7 @@ fn ranks_change_together_and_sums_stay_right() {
     const WORLD: usize = 4;
     let all = on_tuned_ranks(WORLD, |communicator, calls| {
         let options = CallOptions::default();
-        let mut fingerprints = Vec::new();
-        // On a busy machine it takes longer until anything is worth trying.
-        for iteration in 0..1000 {
+        until_tried(calls, |calls, iteration| {
             for elements in [64, 1 << 12, 1 << 16] {
                 let mut data = vec![(communicator.rank() + iteration) as f64; elements];
                 calls.all_reduce(&mut data, Reduction::Sum, &CALL, &options).unwrap();
@@ -71,14 +69,28 @@ fn ranks_change_together_and_sums_stay_right() {
             let (all, mut own) = ([1.0f32; 50 * WORLD], [0.0; 50]);
             calls.reduce_scatter(&all, &mut own, Reduction::Sum, &CALL, &options).unwrap();
             assert!(own.iter().all(|value| *value == WORLD as f32));
-            let version = calls.boundary().unwrap();
-            fingerprints.push((version, calls.policy().fingerprint()));
-            if iteration >= 60 && version > 1 {
-                break;
-            }
-        }
-        fingerprints
+        })
     });
+    changed_together(&all);
+}
+
+/// Iterations, each with a boundary behind it, until something has been tried, and 61 at least: on a busy machine it takes longer
+/// until anything is worth it. What the rank went by after each.
+fn until_tried(calls: &mut TunedCalls<'_>, mut iteration: impl FnMut(&mut TunedCalls<'_>, usize)) -> Vec<(u64, u64)> {
+    let mut went_by = Vec::new();
+    for number in 0..1000 {
+        iteration(calls, number);
+        let version = calls.boundary().unwrap();
+        went_by.push((version, calls.policy().fingerprint()));
+        if number >= 60 && version > 1 {
+            break;
+        }
+    }
+    went_by
+}
+
+/// All ranks have gone by the same all the time, and something was tried.
+fn changed_together(all: &[Vec<(u64, u64)>]) {
     assert!(all.iter().all(|rank| *rank == all[0]), "ranks were under different policies");
     assert!(all[0].last().unwrap().0 > 1, "nothing was ever tried: {:?}", all[0].last());
 }

@@ -82,22 +82,13 @@ fn who_is_told_nothing_leaves_such_rules_alone() {
 fn ranks_in_a_torus_change_together() {
     let all = on_told_ranks("torus:2x2", |communicator, calls| {
         let options = CallOptions::default();
-        let mut fingerprints = Vec::new();
-        // On a busy machine it takes longer until anything is worth trying.
-        for iteration in 0..1000 {
+        until_tried(calls, |calls, _| {
             for bytes in [64, 1 << 14, 1 << 18] {
                 adds_up(communicator, bytes, |data| calls.all_reduce(data, Reduction::Sum, &CALL, &options));
             }
-            let version = calls.boundary().unwrap();
-            fingerprints.push((version, calls.policy().fingerprint()));
-            if iteration >= 60 && version > 1 {
-                break;
-            }
-        }
-        fingerprints
+        })
     });
-    assert!(all.iter().all(|rank| *rank == all[0]), "ranks were under different policies");
-    assert!(all[0].last().unwrap().0 > 1, "nothing was ever tried: {:?}", all[0].last());
+    changed_together(&all);
 }
 
 /// If it takes less than all else, a tuner that learns finds that out, and it stands on all ranks.
