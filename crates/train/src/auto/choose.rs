@@ -292,7 +292,7 @@ fn share(workers: &Communicator, text: Option<String>) -> Result<String, TrainEr
 
 #[cfg(test)]
 mod tests {
-    use paceline_plan::{MeasuredRange, NetworkModel, ProfileTensor, Step};
+    use paceline_plan::{Constant, MeasuredRange, NetworkModel, ProfileTensor, Step};
     use paceline_schedule::{Schedule, ScheduleError, Workload};
     use paceline_server::Roles;
     use paceline_strategy::{Aspect, Method, Registry};
@@ -417,7 +417,10 @@ mod tests {
     fn a_plan_that_leaves_what_was_measured_must_be_worth_it() {
         let (profile, schedulers) = (profile(), Schedulers::built_in());
         let strategy = Registry::built_in().parse("schedule=auto,arch=a2a").unwrap();
-        let cluster = Cluster::named("study-10gbe:4x1").unwrap();
+        let mut cluster = Cluster::named("study-10gbe:4x1").unwrap();
+        // Of this model, so that nothing is in doubt whatever the plan is.
+        cluster.computation.overhead_s.insert(profile.model.clone(), Constant::exact(0.0));
+        cluster.device = None;
         let archs = vec![Call::all_to_all("auto")];
         let space = Space { archs, effort: EFFORT, intervals: 0, ..Space::of(schedulers, strategy) };
         let mut answer = search(&Question { cluster: &cluster, profile: &profile, workers: 4, space: &space }).unwrap();
