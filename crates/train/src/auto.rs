@@ -32,7 +32,7 @@ mod step;
 mod watch;
 
 pub(crate) use choose::{Choosing, Chosen, Predicted};
-pub use cluster::calibrate;
+pub use cluster::{calibrate, interfere};
 pub use decision::Decision;
 pub(crate) use decision::Decisions;
 pub(crate) use experience::{Course, Experience};

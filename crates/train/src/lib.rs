@@ -85,7 +85,7 @@ mod update_rule;
 mod updates;
 mod worker;
 
-pub use auto::{Decision, calibrate};
+pub use auto::{Decision, calibrate, interfere};
 pub use backend::{
     Access, Activations, Backend, BackendError, Bert, BertSettings, Buffers, CandleBackend, Cnn, Evaluation,
     ForwardGate, GradientSink, Initial, Lend, Mlp, Model, ModelName, Normalise, OpenGate, Parameters, ResNet20,
@@ -103,7 +103,7 @@ pub use executed::{AllReduce, Change, ChangedAllReduce, ExecutedPlans, PlanFileE
 pub use kineto::{TraceError, TraceOptions, TracedProfile, profile_of_trace, read_trace};
 pub use learning_rate::{LearningRate, LearningRateSchedule, ScheduleTextError};
 pub use measure::{
-    CellRun, CommunicationCost, FormulaInputs, InFlight, Lateness, Length, MeasureOptions, Overtaking,
+    CellRun, CommunicationCost, FormulaInputs, InFlight, Interference, Lateness, Length, MeasureOptions, Overtaking,
     RECORDED_ITERATIONS, Subject, measure, student_t_975,
 };
 pub use memory::{

@@ -9,6 +9,7 @@ use paceline_strategy::Strategy;
 use paceline_tune::Policy;
 use serde::{Deserialize, Serialize};
 
+mod beside;
 mod choice;
 mod conduct;
 mod cost;
@@ -20,12 +21,14 @@ mod statistics;
 mod summary;
 mod together;
 
+pub use beside::Interference;
+pub(crate) use beside::measure_interference;
 pub use conduct::{Subject, measure};
 pub(crate) use cost::{Before, communication_cost, communication_cost_again};
 pub use record::RECORDED_ITERATIONS;
 pub use statistics::student_t_975;
 pub(crate) use statistics::{fit, median, relative_half_width};
-pub(crate) use together::{behind_passes, together_s};
+pub(crate) use together::{Passing, together_s, with_passes};
 
 use crate::auto::Decision;
 use crate::error::TrainError;
@@ -249,6 +252,9 @@ pub struct FormulaInputs {
     /// the mean over a few passes before any iteration. None of a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pass_s: Option<f64>,
+    /// What such passes and all-reduces cost each other. None of a replay, and of a single worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interference: Option<Interference>,
 }
 
 /// What an operation costs that has the network for itself: alpha + beta · bytes, fitted to measured calls.

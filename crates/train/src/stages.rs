@@ -14,7 +14,7 @@ use crate::error::{TrainError, WhileTraining};
 use crate::exchange::{Begin, Carrier, Exchange, Job};
 use crate::executed::{AllReduce, Change, ExecutedPlans, Stage};
 use crate::fusion::FusionTuning;
-use crate::measure::{behind_passes, communication_cost};
+use crate::measure::{communication_cost, with_passes};
 use crate::on_server::Specification;
 use crate::options::{BatchSize, TrainOptions};
 use crate::peers::Peers;
@@ -402,12 +402,12 @@ impl<'a> Stages<'a> {
             peers: &self.peers,
             may_overlap: self.options.clip_norm.is_none(),
             start_up: self.planning().start_up(),
-            threads: Some(self.options.threads),
             all_pass_s: None,
+            interference: None,
         };
         let (rank, pass_s) = (self.peers.workers().rank(), profile.forward_s() + profile.backward_s());
-        let chosen = behind_passes(rank, worker.backend.as_mut(), Some(pass_s), batch, |before| {
-            choosing.choose(&profile, tried, round, before)
+        let chosen = with_passes(rank, worker.backend.as_mut(), Some(pass_s), batch, |passing| {
+            choosing.choose(&profile, tried, round, passing)
         })?;
         // Only the last pass of an update communicates.
         let passes_s = (self.options.accumulate - 1) as f64 * pass_s;

@@ -145,15 +145,16 @@ fn decisions_are_told_and_compared_with_what_was_measured() {
     assert_eq!(plans(&reports[0]), plans(&reports[1]), "the ranks decide alike");
 }
 
-/// Operations are timed behind passes of the training's own, where these are short; and nothing is left of such passes.
+/// Operations are timed behind passes of the training's own, where these are short; and nothing is left of such passes, nor of those
+/// that are made beside all-reduces, each worker as many as it can.
 #[test]
 fn short_passes_go_ahead_of_operations_that_are_timed() {
     const ITERATIONS: usize = 12;
     let data = sample(60, 10);
     let options = TrainOptions { strategy: "auto".into(), iterations: Some(ITERATIONS), ..options() };
     // One operation by itself and eight at once, five times and once that does not count.
-    // And a few of all workers together.
-    for (each_ms, expected) in [(0, 2 * 6 + 3..=2 * 6 + 65), (20, 0..=0)] {
+    // And a few of all workers together; beside all-reduces two at least, after as many without.
+    for (each_ms, at_least) in [(0, 2 * 6 + 3 + 2), (20, 2 + 2)] {
         let counts = on_ranks(2, |world| {
             let passes = Arc::<AtomicUsize>::default();
             let backend = FakeBackend::counting(Duration::from_millis(each_ms), passes.clone());
@@ -164,8 +165,8 @@ fn short_passes_go_ahead_of_operations_that_are_timed() {
             (passes.load(Ordering::Relaxed), evaluated)
         });
         let told = format!("passes of {each_ms} ms: {counts:?}");
-        assert!(counts[0] == counts[1] && expected.contains(&(counts[0].0 - ITERATIONS)), "{told}");
-        assert_eq!(counts[0].1, Some(ITERATIONS as f64), "{told}");
+        assert!(counts.iter().all(|(passes, _)| passes - ITERATIONS >= at_least), "{told}");
+        assert!(counts.iter().all(|(_, evaluated)| *evaluated == Some(ITERATIONS as f64)), "{told}");
     }
 }
 

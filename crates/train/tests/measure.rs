@@ -207,6 +207,9 @@ fn check_real(strategy: &str, shards: usize) {
     assert!(run.compute_s > 0.0 && run.exposed_communication_s > 0.0 && run.inputs.update_s > 0.0);
     // Before any iteration it was measured what computing together takes, and what operations take that are in flight together.
     assert!(run.inputs.pass_s.is_some_and(|seconds| seconds > 0.0));
+    let beside = run.inputs.interference.expect("there are several workers");
+    assert_eq!(beside.bytes, 4 * 101_770, "all gradients");
+    assert!(beside.computation >= 0.0 && beside.communication >= 0.0, "{beside:?}");
     let cost = run.inputs.communication.as_ref().unwrap();
     assert!(cost.in_flight.is_some_and(|all| all.operations == 8 && all.seconds > 0.0), "{cost:?}");
     // Where a busy moment has made one take longer than eight, nobody knows.

@@ -322,14 +322,18 @@ impl Cluster {
 
     /// Workers that really compute, with so many threads each and on no more cores: within a host the same cores move the bytes and
     /// add them up, so what one of them communicates it does not compute, and the other way round. If both are under way each gets
-    /// its share of the time. (Of several cores one communicates.) The interval goes to where others do it, that nobody knows of. It
-    /// is the same over every protocol.
+    /// its share of the time. (Of several cores one communicates.) The interval goes to where others do it, that nobody knows of. For
+    /// where nobody has measured it. The same over every protocol.
     pub fn share_cores(&mut self, threads: usize) {
         let share = 1.0 / threads.max(1) as f64;
-        self.interference.computation = Constant::between(share, 0.0, share);
-        if self.hosts == 1 {
-            self.interference.communication = Constant::between(share, 0.0, share);
-        }
+        let lost = Constant::between(share, 0.0, share);
+        let communication = if self.hosts == 1 { lost } else { self.interference.communication };
+        self.set_interference(InterferenceConstants { computation: lost, communication });
+    }
+
+    /// What computation and communication cost each other, the same over every protocol.
+    pub fn set_interference(&mut self, interference: InterferenceConstants) {
+        self.interference = interference;
         self.protocols.iter_mut().for_each(|(_, own)| own.interference = None);
         self.protocols.tidy();
     }

@@ -1,7 +1,7 @@
 //! What an operation occupies the communication of a way for.
 
 use paceline_plan::{Bucket, Cluster, Partition, Plan, Profile, ProfileTensor, Step};
-use paceline_strategy::Strategy;
+use paceline_strategy::{Call, Strategy};
 
 use super::ways::Way;
 use super::{Question, Subject};
@@ -120,6 +120,36 @@ pub fn operation_rounds(
 ) -> Result<usize, PredictError> {
     let job = Job { cluster, profile, strategy, workers, local_batch: None };
     Ok(job::Subject::new(&job)?.costs(cluster)?.communication.rounds(bytes))
+}
+
+/// What an all-reduce that has the network for itself keeps busy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AllReduceSeconds {
+    /// For which it occupies the network, with what the strategy adds to its start: what `interference.communication` makes longer.
+    pub occupied_s: f64,
+    /// For which bytes move within hosts: what `interference.computation` counts by.
+    pub within_s: f64,
+}
+
+/// Seconds of an all-reduce of so many bytes, over the strategy's protocol, and by its algorithm if it is all-to-all.
+///
+/// # Errors
+/// As [`estimate_plan`].
+pub fn all_reduce_seconds(
+    cluster: &Cluster,
+    profile: &Profile,
+    workers: usize,
+    strategy: &Strategy,
+    bytes: u64,
+) -> Result<AllReduceSeconds, PredictError> {
+    let mut way = Way { strategy: strategy.clone(), shards: 0 };
+    if way.strategy.arch.name != "a2a" {
+        way.strategy.arch = Call::all_to_all("auto");
+    }
+    let (alone, plan) = operations_alone(profile, &way, 1, (bytes / 4).max(1) as usize);
+    let job = Job { cluster, profile: &alone, strategy: &way.strategy, workers, local_batch: None };
+    let traffic = job::Subject::new(&job)?.costs(cluster)?.communication.traffic(&plan);
+    Ok(AllReduceSeconds { occupied_s: traffic.operations.line_busy_s(), within_s: traffic.within_s })
 }
 
 /// So many tensors that are ready at once, each an operation of its own.

@@ -44,7 +44,7 @@ use costs::Costs;
 use ways::Way;
 
 pub use choose::Caution;
-pub use costs::{operation_alone_s, operation_rounds, operations_alone_s};
+pub use costs::{AllReduceSeconds, all_reduce_seconds, operation_alone_s, operation_rounds, operations_alone_s};
 pub use ddp::{DdpSettings, ddp_settings};
 pub use explanation::{Effect, Explanation, Room, Surroundings, Verdict, explain, explain_in, mark};
 pub use ways::archs_of_world;

@@ -10,11 +10,11 @@ use paceline_schedule::Schedulers;
 use paceline_strategy::{Call, Strategy};
 use serde::{Deserialize, Serialize};
 
-use super::cluster::{calibrate, of_uneven_hosts, of_world};
+use super::cluster::{calibrate, interfere, of_uneven_hosts, of_world};
 use crate::computed::slowed_profile;
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::Carrier;
-use crate::measure::{Before, communication_cost_again, together_s};
+use crate::measure::{Before, Interference, Passing, communication_cost_again, measure_interference, together_s};
 use crate::peers::Peers;
 
 /// Plans that are predicted to improve the best ones. The workers wait meanwhile.
@@ -30,10 +30,10 @@ pub(crate) struct Choosing<'a> {
     pub(crate) may_overlap: bool,
     /// In real time: what the strategy adds to the start of an operation.
     pub(crate) start_up: Duration,
-    /// Threads with which each worker computes; None: it sleeps through a profile.
-    pub(crate) threads: Option<usize>,
     /// Seconds of a pass of all workers at once, where it is known already; the same on all.
     pub(crate) all_pass_s: Option<f64>,
+    /// What passes and communication cost each other, where it is known already; the same on all.
+    pub(crate) interference: Option<Interference>,
 }
 
 /// What was found; the same on every worker.
@@ -73,18 +73,18 @@ impl Predicted {
 
 impl Choosing<'_> {
     /// Measures, searches, shares: the choice, or why there is none. All workers call it at the same time, when nothing is
-    /// on its way; `round` counts the calls of a training from 0. `tried` are plans that are to be predicted besides. What is done
-    /// `before` is done ahead of each operation that is timed; all workers have it, or none.
+    /// on its way; `round` counts the calls of a training from 0. `tried` are plans that are to be predicted besides. What workers
+    /// compute they compute ahead of each operation that is timed, if it is short; all of them compute, or none.
     pub(crate) fn choose(
         &self,
         profile: &Profile,
         tried: &[Plan],
         round: u32,
-        mut before: Option<Before<'_>>,
+        mut passing: Option<Passing<'_>>,
     ) -> Result<Result<Chosen, String>, TrainError> {
         let workers = self.peers.workers();
-        let profile = self.together(profile, before.as_deref_mut().map(|pass| pass as Before<'_>))?;
-        let (cluster, doubts) = self.measured_cluster(&profile, round, before)?;
+        let profile = self.together(profile, passing.as_mut().and_then(Passing::before))?;
+        let (cluster, doubts) = self.measured_cluster(&profile, round, passing)?;
         let found = (workers.rank() == 0).then(|| self.find(&cluster, &profile, tried, doubts));
         let text = found.map(|found| match serde_json::to_string(&found) {
             Ok(text) => text,
@@ -132,7 +132,7 @@ impl Choosing<'_> {
         &self,
         profile: &Profile,
         round: u32,
-        mut before: Option<Before<'_>>,
+        mut passing: Option<Passing<'_>>,
     ) -> Result<(Cluster, Vec<String>), TrainError> {
         let workers = self.peers.workers();
         let (mut cluster, mut doubts) = (of_world(workers), of_uneven_hosts(workers));
@@ -140,31 +140,34 @@ impl Choosing<'_> {
             return Ok((cluster, doubts));
         }
         let bytes = profile.sizes().iter().sum::<usize>() * size_of::<f32>();
+        let mut uncertain: f64 = 0.0;
         for (number, arch) in self.timed_archs().into_iter().enumerate() {
             let strategy = Strategy { arch, ..self.strategy.clone() };
             let carrier = Carrier::of_strategy(self.peers, &strategy);
             // Two archs at most.
             let probe = 2 * round + number as u32;
-            let before = before.as_deref_mut().map(|pass| pass as Before<'_>);
+            let before = passing.as_mut().and_then(Passing::before);
             let measured = communication_cost_again(&carrier, bytes, self.start_up, probe, before)?;
+            uncertain = uncertain.max(measured.1);
             let calibrated = calibrate(&mut cluster, &strategy, profile, workers.world_size(), &measured);
             doubts.extend(calibrated.map_err(|error| TrainError::Options(error.to_string()))?);
         }
         // What was measured was measured while nobody computed.
-        if let Some(threads) = self.threads.filter(|threads| self.fill_the_cores(*threads)) {
-            cluster.share_cores(threads);
+        if let Some(measured) = self.interference(bytes, passing)? {
+            let lost_s = measured.known_to(uncertain);
+            let found = interfere(&mut cluster, self.strategy, profile, workers.world_size(), measured.bytes, lost_s);
+            found.map_err(|error| TrainError::Options(error.to_string()))?;
         }
         Ok((cluster, doubts))
     }
 
-    /// Do the workers of this host, with so many threads each, leave no core to communication alone? (A worker that is confined to
-    /// some cores knows of no others.)
-    fn fill_the_cores(&self, threads: usize) -> bool {
-        let workers = self.peers.workers();
-        let topology = workers.topology();
-        let here = topology.members(topology.host(workers.rank())).len();
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        threads * here >= cores
+    /// What computation and communication cost each other, if something is computed.
+    fn interference(&self, bytes: usize, passing: Option<Passing<'_>>) -> Result<Option<Interference>, TrainError> {
+        let measure = |passing: Passing<'_>| measure_interference(self.peers.workers(), bytes, passing.pass);
+        match (self.interference, passing) {
+            (Some(known), _) => Ok(Some(known)),
+            (None, passing) => passing.map(measure).transpose(),
+        }
     }
 
     /// What rank 0 searches.
@@ -317,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Of workers on cores of their own, whose operations start at once.
+    /// Of workers of whom nothing is known, whose operations start at once.
     fn choosing<'a>(strategy: &'a Strategy, schedulers: &'a Schedulers, peers: &'a Peers) -> Choosing<'a> {
         Choosing {
             strategy,
@@ -325,8 +328,8 @@ mod tests {
             peers,
             may_overlap: true,
             start_up: Duration::ZERO,
-            threads: None,
             all_pass_s: None,
+            interference: None,
         }
     }
 
@@ -406,7 +409,8 @@ mod tests {
                 std::thread::sleep(Duration::from_secs_f64(own_s));
                 Ok(())
             };
-            let chosen = choosing.choose(&profile, &[], 0, Some(&mut pass)).unwrap().unwrap();
+            let passing = Passing { pass: &mut pass, seconds: own_s };
+            let chosen = choosing.choose(&profile, &[], 0, Some(passing)).unwrap().unwrap();
             chosen.predicted.seconds
         });
         assert!(seconds[0] >= 2.0 * own_s && seconds[0] == seconds[1], "{seconds:?}, {own_s} s alone");

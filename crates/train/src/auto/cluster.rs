@@ -2,10 +2,11 @@
 
 use paceline_comm::Communicator;
 use paceline_plan::{
-    Cluster, Constant, LinkClass, LinkConstants, LinkCost, MeasuredRange, NetworkModel, OVERTAKING_BYTES, Profile,
+    Cluster, Constant, InterferenceConstants, LinkClass, LinkConstants, LinkCost, MeasuredRange, NetworkModel,
+    OVERTAKING_BYTES, Profile,
 };
 use paceline_predict::PredictError;
-use paceline_predict::search::{operation_rounds, operations_alone_s};
+use paceline_predict::search::{AllReduceSeconds, all_reduce_seconds, operation_rounds, operations_alone_s};
 use paceline_strategy::Strategy;
 
 use crate::measure::{CommunicationCost, Overtaking, fit};
@@ -93,6 +94,32 @@ pub fn calibrate(
     let shards = shards.or_else(|| before?.shards);
     cluster.measured = Some(MeasuredRange { workers: [workers; 2], bytes, shards, ..MeasuredRange::default() });
     Ok(doubt.into_iter().collect())
+}
+
+/// Lets computation and communication slow each other down as they were measured to, where all-reduces of so many bytes followed one
+/// another without a break: each cost computation the first seconds, and took the second ones longer. What computation loses is
+/// counted by the seconds for which bytes move within a host, what communication loses by those for which an operation occupies the
+/// network; nothing is lost where there are none.
+///
+/// # Errors
+/// The cluster cannot be predicted.
+pub fn interfere(
+    cluster: &mut Cluster,
+    strategy: &Strategy,
+    profile: &Profile,
+    workers: usize,
+    bytes: u64,
+    lost_s: [Constant; 2],
+) -> Result<(), PredictError> {
+    let AllReduceSeconds { occupied_s, within_s } = all_reduce_seconds(cluster, profile, workers, strategy, bytes)?;
+    let [computation, communication] = lost_s;
+    let for_each = |lost_s: Constant, second_s: f64| match second_s > 0.0 {
+        true => lost_s.times(1.0 / second_s),
+        false => Constant::ZERO,
+    };
+    let (computation, communication) = (for_each(computation, within_s), for_each(communication, occupied_s));
+    cluster.set_interference(InterferenceConstants { computation, communication });
+    Ok(())
 }
 
 /// So often starts and latencies are made to fit each other.

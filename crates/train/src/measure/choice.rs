@@ -6,7 +6,8 @@ use paceline_plan::{Plan, Profile};
 
 use super::conduct::Conduct;
 use super::summary::Tally;
-use super::{behind_passes, median, relative_half_width};
+use super::together::{Company, SHORT_PASS_S};
+use super::{median, relative_half_width, with_passes};
 use crate::auto::{Choosing, Chosen, Decision, Experience, Step, holds};
 use crate::computed::{measured_profile, slowed_profile};
 use crate::error::TrainError;
@@ -81,9 +82,11 @@ impl Conduct<'_> {
     /// Measures what operations cost, and searches, from the computation of these iterations, if it is not replayed.
     fn search(&mut self, tally: &Tally, tried: &[Plan], round: u32) -> Result<Result<Chosen, String>, TrainError> {
         let profile = self.profile(tally)?;
-        let (rank, computes, threads) = (self.workers().rank(), self.model.replay.is_none(), self.options.threads);
-        let pass_s = computes.then(|| profile.forward_s() + profile.backward_s());
-        let all_pass_s = self.pass_s;
+        let (rank, computes) = (self.workers().rank(), self.model.replay.is_none());
+        // Longer ones go ahead of no operation, and what all of them take together is known.
+        let pass_s =
+            computes.then(|| profile.forward_s() + profile.backward_s()).filter(|pass_s| *pass_s <= SHORT_PASS_S);
+        let Company { pass_s: all_pass_s, interference } = self.company;
         let (planning, model, backend) = self.planning_beside();
         let choosing = Choosing {
             strategy: planning.strategy,
@@ -91,11 +94,11 @@ impl Conduct<'_> {
             peers: planning.peers,
             may_overlap: true,
             start_up: planning.start_up().mul_f64(planning.slowed),
-            threads: computes.then_some(threads),
             all_pass_s,
+            interference,
         };
         let batch = || model.first_batch(rank);
-        behind_passes(rank, backend, pass_s, batch, |before| choosing.choose(&profile, tried, round, before))
+        with_passes(rank, backend, pass_s, batch, |passing| choosing.choose(&profile, tried, round, passing))
     }
 
     /// In the time of this machine: everything is as slow as everything else.

@@ -11,7 +11,7 @@ use super::choice::Choice;
 use super::cost::{Before, communication_cost};
 use super::statistics::relative_half_width;
 use super::summary::Tally;
-use super::together::{Passes, SHORT_PASS_S};
+use super::together::{Company, Passes, SHORT_PASS_S};
 use super::{CellRun, CommunicationCost, Length, MeasureOptions};
 use crate::agreement::Agreement;
 use crate::backend::{Backend, ModelName, TensorInfo};
@@ -84,8 +84,8 @@ pub(super) struct Conduct<'a> {
     pub(super) worker: Worker,
     /// Of `strategy=auto`.
     pub(super) choice: Option<Choice>,
-    /// What computation takes where all compute.
-    pub(super) pass_s: Option<f64>,
+    /// What computation costs where all compute.
+    pub(super) company: Company,
     pub(super) iterations: usize,
 }
 
@@ -164,7 +164,8 @@ impl<'a> Conduct<'a> {
             broadcast_model(&workers, backend.as_mut())?;
         }
         let mut passes = model.passes(workers.rank(), backend.as_mut());
-        let pass_s = passes.as_mut().map(|passes| passes.seconds(&workers)).transpose()?;
+        let bytes = sizes.iter().sum::<usize>() * size_of::<f32>();
+        let company = Company::measure(&workers, passes.as_mut(), bytes)?;
         let carrier = carrier_of(&strategy, &peers, options, &rule)?;
         let planning = Planning {
             strategy: &strategy,
@@ -173,10 +174,9 @@ impl<'a> Conduct<'a> {
             sizes: &sizes,
             slowed: options.dilate,
         };
-        let bytes = sizes.iter().sum::<usize>() * size_of::<f32>();
         let start_up = planning.start_up().mul_f64(options.dilate);
         let mut pass = passes
-            .filter(|_| pass_s.is_some_and(|seconds| seconds <= SHORT_PASS_S))
+            .filter(|_| company.pass_s.is_some_and(|seconds| seconds <= SHORT_PASS_S))
             .map(|mut passes| move || passes.pass());
         let before = pass.as_mut().map(|pass| pass as Before<'_>);
         let cost =
@@ -196,8 +196,20 @@ impl<'a> Conduct<'a> {
         let (optimizer, learning_rate) = rule.of_worker(strategy.servers_apply(), &sizes);
         let worker = Worker::new(&workers, backend, exchange, optimizer, learning_rate, None);
         let (choice, iterations) = (None, 0);
-        let mut conduct =
-            Conduct { carrier, options, strategy, peers, plan, model, cost, sizes, worker, choice, pass_s, iterations };
+        let mut conduct = Conduct {
+            carrier,
+            options,
+            strategy,
+            peers,
+            plan,
+            model,
+            cost,
+            sizes,
+            worker,
+            choice,
+            company,
+            iterations,
+        };
         if conduct.strategy.is_open() {
             conduct.choose()?;
         } else if !measured {

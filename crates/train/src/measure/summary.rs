@@ -163,7 +163,8 @@ impl Conduct<'_> {
                 ready_s: means.ready_s.iter().map(|ready| ready / dilate).collect(),
                 elements: self.sizes.clone(),
                 communication: self.cost.as_ref().map(|cost| cost.undilated(dilate)),
-                pass_s: self.pass_s,
+                pass_s: self.company.pass_s,
+                interference: self.company.interference,
             },
             lateness: profile.map(|_| Lateness {
                 share: worst[1],

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use paceline_comm::{CallOptions, Communicator, Reduction};
 
+use super::beside::{Interference, measure_interference};
 use super::cost::Before;
 use crate::backend::{Backend, BackendError, OpenGate, SharedSink, Slot, TensorInfo};
 use crate::data::Batch;
@@ -17,6 +18,10 @@ use crate::profiling::Arena;
 const PASSES_MIN: usize = 2;
 const PASSES_MAX: usize = 64;
 const SECONDS: f64 = 0.25;
+/// So many before them do not count, besides the very first, as many as fit into the seconds: what iterations compute later has its
+/// memory already.
+const WARM_UP_MAX: usize = 3;
+const WARM_UP_S: f64 = 0.75;
 /// So many barriers tell what a barrier takes.
 const BARRIERS: usize = 16;
 
@@ -24,24 +29,37 @@ const BARRIERS: usize = 16;
 /// other things then, which adds some 50 µs. Of longer passes that is nothing, and it would take too long.
 pub(super) const SHORT_PASS_S: f64 = 10e-3;
 
-/// Lets `time` make a pass of forward and backward before whatever it times, if a pass takes no longer than [`SHORT_PASS_S`], and
-/// leaves the model as it was: nothing is updated, and buffers, which passes renew, are put back. `pass_s` is the same on all workers,
-/// and None where nothing is computed. A worker without a batch makes no pass.
-pub(crate) fn behind_passes<R>(
+/// What workers compute while something else is timed.
+pub(crate) struct Passing<'a> {
+    /// A pass of forward and backward.
+    pub(crate) pass: Before<'a>,
+    /// Seconds of one, about; the same on all workers.
+    pub(crate) seconds: f64,
+}
+
+impl Passing<'_> {
+    /// What is done before an operation that is timed: a short pass, or nothing.
+    pub(crate) fn before(&mut self) -> Option<Before<'_>> {
+        if self.seconds <= SHORT_PASS_S { Some(&mut *self.pass) } else { None }
+    }
+}
+
+/// Lets `time` make passes of forward and backward, and leaves the model as it was: nothing is updated, and buffers, which passes
+/// renew, are put back. `pass_s` is the same on all workers, and None where nothing is computed. A worker without a batch makes
+/// passes of nothing.
+pub(crate) fn with_passes<R>(
     rank: usize,
     backend: &mut dyn Backend,
     pass_s: Option<f64>,
     batch: impl FnOnce() -> Option<Batch>,
-    time: impl FnOnce(Option<Before<'_>>) -> Result<R, TrainError>,
+    time: impl FnOnce(Option<Passing<'_>>) -> Result<R, TrainError>,
 ) -> Result<R, TrainError> {
-    if pass_s.filter(|seconds| *seconds <= SHORT_PASS_S).is_none() {
-        return time(None);
-    }
+    let Some(seconds) = pass_s else { return time(None) };
     let failed = |source: BackendError| TrainError::Backend { rank, source };
     let kept = buffers(backend).map_err(failed)?;
     let mut passes = batch().map(|batch| Passes::new(rank, &mut *backend, batch));
     let mut pass = || passes.as_mut().map_or(Ok(()), |passes| passes.pass());
-    let timed = time(Some(&mut pass))?;
+    let timed = time(Some(Passing { pass: &mut pass, seconds }))?;
     drop(passes);
     put_back(backend, &kept).map_err(failed)?;
     Ok(timed)
@@ -81,20 +99,45 @@ impl<'a> Passes<'a> {
         let computed = self.backend.gradients(&self.batch, &mut OpenGate, &self.sink);
         computed.map(drop).map_err(|source| TrainError::Backend { rank: self.rank, source })
     }
+}
 
-    /// Seconds of one of them on all workers ([`together_s`]).
-    pub fn seconds(&mut self, workers: &Communicator) -> Result<f64, TrainError> {
-        together_s(workers, &mut || self.pass())
+/// What computing costs a worker where all others do, too. Nothing of a replay.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Company {
+    /// Seconds of a pass of all workers at once ([`together_s`]).
+    pub pass_s: Option<f64>,
+    /// What passes and all-reduces cost each other; of several workers.
+    pub interference: Option<Interference>,
+}
+
+impl Company {
+    /// Measures it with these passes, and all-reduces of about so many bytes. All workers have passes, or none.
+    pub fn measure(
+        workers: &Communicator,
+        passes: Option<&mut Passes<'_>>,
+        bytes: usize,
+    ) -> Result<Company, TrainError> {
+        let Some(passes) = passes else { return Ok(Company::default()) };
+        let mut pass = || passes.pass();
+        let pass_s = together_s(workers, &mut pass)?;
+        let several = workers.world_size() > 1;
+        let interference = several.then(|| measure_interference(workers, bytes, &mut pass)).transpose()?;
+        Ok(Company { pass_s: Some(pass_s), interference })
     }
 }
 
 /// Seconds of a pass of forward and backward without communication, from when all workers begin together until the last has
-/// ended: the mean over a few passes, after one that does not count. Where workers take turns on a core, each of them may have it for
+/// ended: the mean over a few passes, after some that do not count. Where workers take turns on a core, each of them may have it for
 /// itself while it computes, and only the last one's end tells what that costs. All workers call it; every one comes to the
 /// same number.
 pub(crate) fn together_s(workers: &Communicator, pass: Before<'_>) -> Result<f64, TrainError> {
-    let first = rounds_s(workers, 1, pass)?;
-    let count = ((SECONDS / first.max(f64::MIN_POSITIVE)) as usize).clamp(PASSES_MIN, PASSES_MAX);
+    let fit = |seconds: f64, each_s: f64| (seconds / each_s.max(f64::MIN_POSITIVE)) as usize;
+    let mut pass_s = rounds_s(workers, 1, pass)?;
+    let warm_up = fit(WARM_UP_S, pass_s).min(WARM_UP_MAX);
+    if warm_up > 0 {
+        pass_s = rounds_s(workers, warm_up, pass)?;
+    }
+    let count = fit(SECONDS, pass_s).clamp(PASSES_MIN, PASSES_MAX);
     let barrier_s = rounds_s(workers, BARRIERS, &mut || Ok(()))?;
     Ok((rounds_s(workers, count, pass)? - barrier_s).max(0.0))
 }
@@ -146,10 +189,13 @@ mod tests {
             let mut backend = FakeBackend::counting(Duration::ZERO, passes.clone());
             backend.counted = [7.0];
             let own = || batch.cloned();
-            let short = behind_passes(0, &mut backend, pass_s, own, |before| {
-                let short = before.is_some();
-                let Some(pass) = before else { return Ok(short) };
-                (0..3).try_for_each(|_| pass()).map(|()| short)
+            let short = with_passes(0, &mut backend, pass_s, own, |passing| {
+                let Some(mut passing) = passing else { return Ok(false) };
+                let short = passing.before().is_some();
+                if let Some(pass) = passing.before() {
+                    (0..3).try_for_each(|_| pass())?;
+                }
+                Ok(short)
             });
             assert_eq!(passes.load(Ordering::Relaxed), expected, "{pass_s:?}");
             assert_eq!(backend.counted, [7.0], "{pass_s:?}: the buffers are not those before");

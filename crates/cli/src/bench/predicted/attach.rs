@@ -7,12 +7,13 @@ use paceline_predict::search::{Candidate, Question, Room, Space, Surroundings, a
 use paceline_predict::{Job, PredictError, Prediction, predict_emulated, predict_plan, predict_scheduled};
 use paceline_schedule::Schedulers;
 use paceline_strategy::{Strategy, Value};
+use paceline_train::interfere;
 
 use super::super::cell::{Arm, Cell, Setting};
 use super::super::placement::workers_on_cores;
 use super::super::store::{CellRecord, StudyRecord};
 use super::super::summary::{Group, Panel};
-use super::cluster::{Layout, Machine, Seen, emulated, measured, server_hosts, wake_up_s};
+use super::cluster::{Layout, Machine, Seen, emulated, lost_beside, measured, server_hosts, wake_up_s};
 use super::curves::Method;
 use super::{Choice, Outlook, Predicted, alone};
 
@@ -177,7 +178,7 @@ impl<'a> Sources<'a> {
     /// As the ranks of all worlds of the group measured it that communicate over the same protocol.
     fn measured(&self, cell: &Cell, strategy: &Strategy, profile: &Profile) -> Result<(Cluster, Vec<String>), String> {
         let alike = |record: &&CellRecord| record.cell.workers == cell.workers && record.cell.setting == cell.setting;
-        let mut seen = Vec::new();
+        let (mut seen, mut beside) = (Vec::new(), Vec::new());
         for record in self.cells.iter().filter(alike) {
             let Ok(other) = self.strategy(&record.cell) else { continue };
             if other.protocol != strategy.protocol {
@@ -185,13 +186,18 @@ impl<'a> Sources<'a> {
             }
             for run in record.runs.iter().filter_map(|run| run.outcome.as_ref().ok()) {
                 let operations = run.inputs.communication.as_ref();
+                beside.extend(run.inputs.interference);
                 seen.extend(run.links.map(|links| Seen { strategy: other.clone(), links, operations }));
             }
         }
         let cluster = measured(&seen, self.layout(cell), profile, cell.workers)?;
         let (mut cluster, doubts) = cluster.ok_or("no run says what its links cost")?;
         cluster.server_hosts = server_hosts(cell);
-        if !cell.setting.is_replayed() {
+        if let Some((bytes, lost_s)) = lost_beside(&beside) {
+            interfere(&mut cluster, strategy, profile, cell.workers, bytes, lost_s)
+                .map_err(|error| error.to_string())?;
+        } else if !cell.setting.is_replayed() {
+            // Of runs by a version that did not measure it.
             cluster.share_cores(cell.threads);
         }
         Ok((cluster, doubts))

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use paceline_comm::OVERHEAD_EMULATED_S;
 use paceline_plan::{Cluster, Constant, LinkClass, LinkConstants, LinkCost, LinkCosts, NetworkModel, Profile};
 use paceline_strategy::{Call, Strategy};
-use paceline_train::{CommunicationCost, InFlight, Overtaking, calibrate};
+use paceline_train::{CommunicationCost, InFlight, Interference, Overtaking, calibrate};
 
 use super::super::cell::Cell;
 use super::super::placement::Placement;
@@ -152,6 +152,17 @@ pub fn measured(
     Ok(Some((cluster, doubts)))
 }
 
+/// Seconds that each all-reduce of so many bytes costs computation, and that it takes longer itself: the mean over the worlds that have
+/// measured it, with its 95 % interval; of a single world from nothing to twice that.
+pub fn lost_beside(measured: &[Interference]) -> Option<(u64, [Constant; 2])> {
+    let lost_s = |which: usize| -> Option<Constant> {
+        let all = Estimate::of(&measured.iter().map(|one| one.lost_s()[which]).collect::<Vec<f64>>())?;
+        let half = all.half_width_95.unwrap_or(all.mean);
+        Some(Constant::between(all.mean, (all.mean - half).max(0.0), all.mean + half))
+    };
+    Some((measured.first()?.bytes, [lost_s(0)?, lost_s(1)?]))
+}
+
 /// Hosts that serve and do nothing else.
 pub fn server_hosts(cell: &Cell) -> usize {
     match (cell.dedicated_servers, cell.setting.servers_on.len()) {
@@ -284,6 +295,18 @@ mod tests {
         assert_eq!(Layout::of(&four, Some(&dealt)), Layout { hosts: 2, workers_per_host: 2 });
         let filled = placement("2x3", &[2, 2]);
         assert_eq!(Layout::of(&four, Some(&filled)), Layout { hosts: 2, workers_per_host: 3 });
+    }
+
+    #[test]
+    fn what_worlds_lose_beside_each_other_is_their_mean() {
+        let world = |computation: f64| Interference { bytes: 1 << 20, call_s: 2.0, computation, communication: 0.5 };
+        let (bytes, [computation, communication]) = lost_beside(&[world(0.1), world(0.3)]).expect("two worlds");
+        assert_eq!((bytes, communication), (1 << 20, Constant::exact(1.0)));
+        assert!((computation.value - 0.4).abs() < 1e-12, "{computation:?}");
+        assert!(computation.low == 0.0 && computation.high > 0.8, "two worlds say little: {computation:?}");
+        let (_, [alone, _]) = lost_beside(&[world(0.1)]).expect("one world");
+        assert_eq!(alone, Constant::between(0.2, 0.0, 0.4));
+        assert_eq!(lost_beside(&[]), None);
     }
 
     #[test]

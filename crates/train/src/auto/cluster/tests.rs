@@ -236,3 +236,32 @@ fn whoever_overtakes_waits_as_was_measured() {
     let Constant { value, high, .. } = cluster.operation.overtaking_s;
     assert!(value == 0.0 && high > 1e-5, "{value} {high}");
 }
+
+/// Each all-reduce costs computation half a millisecond and takes a fifth of one longer: predictions of the same say that, whatever
+/// the strategy adds to its start.
+#[test]
+fn what_was_lost_beside_each_other_is_lost_in_predictions() {
+    let profile = built_in_profile("resnet50").unwrap();
+    for (hosts, per_host) in [(1, 2), (1, 4), (2, 2)] {
+        for arch in ["wfbp-a2a", "wfbp-a2a,arch=a2a:auto:8ms", "wfbp-ps"] {
+            let strategy = Registry::built_in().parse(arch).unwrap();
+            let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, hosts, per_host);
+            let (workers, bytes) = (hosts * per_host, 1 << 20);
+            let lost_s = [Constant::between(0.5e-3, 0.4e-3, 0.6e-3), Constant::exact(0.2e-3)];
+            interfere(&mut cluster, &strategy, &profile, workers, bytes, lost_s).unwrap();
+            let of = all_reduce_seconds(&cluster, &profile, workers, &strategy, bytes).unwrap();
+            assert!(of.within_s > 0.0 && of.within_s <= of.occupied_s, "{of:?}");
+            assert_eq!(of.occupied_s > 8e-3, arch.ends_with("8ms"), "{of:?}");
+            let InterferenceConstants { computation, communication } = cluster.interference;
+            assert!((computation.value * of.within_s - 0.5e-3).abs() < 1e-9, "{computation:?} {of:?}");
+            assert!((computation.high * of.within_s - 0.6e-3).abs() < 1e-9, "{computation:?} {of:?}");
+            assert!((communication.value * of.occupied_s - 0.2e-3).abs() < 1e-9, "{communication:?} {of:?}");
+            assert_eq!(cluster.check(), Ok(()));
+        }
+    }
+    // One worker sends nothing.
+    let strategy = Registry::built_in().parse("wfbp-a2a").unwrap();
+    let mut alone = Cluster::of_network(NetworkModel::TEN_GBE, 1, 1);
+    interfere(&mut alone, &strategy, &profile, 1, 1 << 20, [Constant::exact(0.5); 2]).unwrap();
+    assert_eq!(alone.interference, InterferenceConstants::default());
+}
