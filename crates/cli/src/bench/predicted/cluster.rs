@@ -223,6 +223,8 @@ fn link(seen: &[Seen<'_>], class: fn(&LinkCosts) -> LinkCost) -> LinkConstants {
         alpha_s: over(seen, |costs| class(costs).alpha),
         overhead_s: over(seen, |costs| class(costs).overhead),
         beta_s_per_byte: over(seen, |costs| class(costs).beta).at_least(BETA_MIN),
+        // However operations turn out, ranks choose algorithms and tiles by what they agreed.
+        counted_overhead_s: over(seen, |costs| class(costs).overhead).value,
         ..LinkConstants::default()
     }
 }

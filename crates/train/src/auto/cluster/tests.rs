@@ -3,6 +3,7 @@ use paceline_strategy::Registry;
 
 use super::*;
 use crate::InFlight;
+use crate::on_ranks::on_ranks;
 
 fn calibrated_on(arch: &str, cluster: &mut Cluster, measured: CommunicationCost, uncertain: f64) -> Vec<String> {
     let profile = built_in_profile("resnet50").unwrap();
@@ -264,4 +265,16 @@ fn what_was_lost_beside_each_other_is_lost_in_predictions() {
     let mut alone = Cluster::of_network(NetworkModel::TEN_GBE, 1, 1);
     interfere(&mut alone, &strategy, &profile, 1, 1 << 20, [Constant::exact(0.5); 2]).unwrap();
     assert_eq!(alone.interference, InterferenceConstants::default());
+}
+
+/// Operations that were measured to be lighter than ranks count are done by the algorithm that these choose all the same.
+#[test]
+fn algorithms_are_chosen_by_what_the_ranks_agreed() {
+    let found = on_ranks(2, |workers| (of_world(&workers), workers.link_costs()));
+    for (mut cluster, agreed) in found {
+        assert!(agreed.within.overhead > 0.0, "{agreed:?}");
+        cluster.within.overhead_s = Constant::ZERO;
+        assert_eq!(cluster.counted_costs_among(1).within.overhead, agreed.within.overhead);
+        assert_eq!(cluster.link_costs().within.overhead, 0.0);
+    }
 }
