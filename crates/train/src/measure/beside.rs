@@ -77,9 +77,10 @@ pub(crate) fn measure_interference(
     let longer = |beside_s: f64, alone_s: f64| if alone_s > 0.0 { beside_s / alone_s - 1.0 } else { 0.0 };
     let computes = alone.computed && beside.computed;
     let of_pass = if computes { longer(beside.mean_s(), alone.mean_s()) } else { 0.0 };
-    let mut sums = [of_pass, f64::from(computes), longer(call_beside_s, call_alone_s), call_alone_s, 1.0];
+    let mut sums = [of_pass, f64::from(computes), longer(call_beside_s, call_alone_s), call_alone_s];
     workers.all_reduce(&mut sums, Reduction::Sum, &CallOptions::default()).while_training(DOING)?;
-    let [passes, computing, of_calls, calls_s, all] = sums;
+    let [passes, computing, of_calls, calls_s] = sums;
+    let all = workers.world_size() as f64;
     let mean = |sum: f64, count: f64| if count > 0.0 { (sum / count).max(0.0) } else { 0.0 };
     Ok(Interference {
         bytes: bytes as u64,
@@ -165,13 +166,13 @@ impl<'a> Calls<'a> {
             let mut passed = Passed::default();
             loop {
                 let before_s = passed.total_s;
-                let made = passed.make(pass);
-                if made.is_err() || are_over() {
+                passed.make(pass)?;
+                if are_over() {
                     // Nothing else went on at the end of the last one.
                     if passed.count > 1 {
                         (passed.count, passed.total_s) = (passed.count - 1, before_s);
                     }
-                    return made.map(|()| passed);
+                    return Ok(passed);
                 }
                 enough.store(passed.is_enough(), Ordering::Relaxed);
             }
