@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -243,6 +244,7 @@ def main():
     parser.add_argument("--calls", type=int, default=10_000, help="all-reduces of each rank")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds, after which it counts as a hang")
     parser.add_argument("--out", type=Path, help="write what was found to this file, as JSON")
+    parser.add_argument("--logs", type=Path, help="keep NCCL's log of each rank in this folder")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -258,6 +260,10 @@ def main():
         found = run_all(options, folder)
         files = [Path(folder) / f"rank.{rank}.json" for rank in range(options.ranks)]
         ranks = [json.loads(file.read_text()) for file in files if file.is_file()]
+        if options.logs:
+            options.logs.mkdir(parents=True, exist_ok=True)
+            for log in Path(folder).glob("nccl.*.log"):
+                shutil.copy(log, options.logs)
         found += failures(ranks) if len(ranks) == options.ranks else ["not all ranks have written what they saw"]
         report = {"ranks": ranks, "failures": found}
         if options.out:

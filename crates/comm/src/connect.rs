@@ -180,6 +180,7 @@ fn join(place: &Place, config: &Config) -> Result<Parts, ConnectError> {
         notes.push(format!("the network is emulated: {emulation}"));
         hosts = emulated::hosts(emulation);
     }
+    let processes = processes(&members, &first);
     Ok(Parts {
         rank: own,
         links,
@@ -191,7 +192,8 @@ fn join(place: &Place, config: &Config) -> Result<Parts, ConnectError> {
         watch: config.watch.clone(),
         notes,
         local_ranks: members.neighbours().count() + 1,
-        processes: processes(&members, &first),
+        local_turns: processes.iter().flatten().collect::<BTreeSet<_>>().len(),
+        processes,
         dilation: config.emulation.as_ref().map_or(1.0, |emulation| emulation.dilation),
     })
 }

@@ -20,8 +20,9 @@ const SMALL_CALLS: usize = 8;
 const ROUNDS_EMULATED: usize = 2;
 
 /// On an emulated network a timer ends every message and wakes whoever waits for it: so much time of a processor, in seconds,
-/// whatever the network's own overhead is, and as many times as much as ranks share each processor. As small as that of
-/// most networks is, tiles would be too many to keep up with. Measured: docs/emulation.md.
+/// whatever the network's own overhead is, and as many times as much as ranks share each processor, where a worker and the shard
+/// beside it count once. As small as that of most networks is, tiles would be too many to keep up with. Measured:
+/// docs/emulation.md.
 pub const OVERHEAD_EMULATED_S: f64 = 50e-6;
 
 /// No message keeps a processor busy for less, in seconds: through sockets two system calls and the protocols' turn, in memory a few
@@ -146,7 +147,7 @@ impl Communicator {
     /// Seconds for which a message between ranks of this group keeps a port busy at least.
     fn overhead_min_s(&self) -> f64 {
         if self.world.keeps_time {
-            return OVERHEAD_EMULATED_S * self.world.ranks_per_processor;
+            return OVERHEAD_EMULATED_S * self.world.turns_per_processor;
         }
         let sockets = (0..self.world_size()).any(|rank| self.transport(rank) == Some(Transport::Tcp));
         if sockets { OVERHEAD_SOCKETS_S } else { OVERHEAD_MEMORY_S }

@@ -115,6 +115,7 @@ impl Communicator {
                 watch: config.watch.clone(),
                 notes: Vec::new(),
                 local_ranks: world,
+                local_turns: world,
                 processes: vec![Some(std::process::id()); world],
                 dilation: emulation.map_or(1.0, |emulation| emulation.dilation),
             };

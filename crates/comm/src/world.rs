@@ -43,6 +43,8 @@ pub(crate) struct World {
     pub fetches: bool,
     /// Ranks of this world on this machine, for each of its processors; at least 1.
     pub ranks_per_processor: f64,
+    /// The same of ranks that take no turns with another: see [`Parts::local_turns`].
+    pub turns_per_processor: f64,
     /// Do messages take their time by the clock, on an emulated network?
     pub keeps_time: bool,
     /// Messages take so many times as long as they should.
@@ -79,6 +81,8 @@ pub(crate) struct Parts {
     pub notes: Vec<String>,
     /// Ranks of this world that share this machine's processors.
     pub local_ranks: usize,
+    /// The same but for shards beside their worker, in its process: of those two one waits while the other works.
+    pub local_turns: usize,
     /// By rank, the process of those that run on this machine.
     pub processes: Vec<Option<u32>>,
     /// Messages take so many times as long as they should, all of them: on an emulated network that is slowed down.
@@ -141,7 +145,8 @@ impl World {
             tcp_streams: parts.tcp_streams,
             // The ports of an emulated network are busy for as long as it says.
             fetches: fetches && !keeps_time,
-            ranks_per_processor: (parts.local_ranks as f64 / processors() as f64).max(1.0),
+            ranks_per_processor: per_processor(parts.local_ranks),
+            turns_per_processor: per_processor(parts.local_turns),
             keeps_time,
             dilation: parts.dilation,
             arena: parts.arena,
@@ -252,6 +257,11 @@ fn progress_thread(context: &Arc<Context>) -> std::io::Result<JoinHandle<()>> {
 
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// So many of those that share this machine's processors come to each of them; at least 1.
+fn per_processor(sharing: usize) -> f64 {
+    (sharing as f64 / processors() as f64).max(1.0)
 }
 
 /// Where messages take their time by the clock, the processor is better left to the other ranks of the emulation.
