@@ -12,12 +12,16 @@ integers). What the model returns (a tensor; or a tuple or mapping, of which the
 loss.
 
 Forward is timed by hooks around each module with parameters of its own: until its end, since the one before. Backward
-is timed by hooks on the accumulation of each parameter's gradient. Every time is the median over the iterations.
+is timed by hooks on the accumulation of each parameter's gradient. Every time is the median over the iterations. Hooks take time
+themselves, so as many iterations go without them, and what these take is shared as the hooks say.
 
-On a GPU the hooks record events, which are read once an iteration has ended: the host launches ahead, as in training, and
-waits for nothing in between. An event tells when its stream comes to it, and that is the current stream: in forward the one of
-the caller, in backward the one that the operation's forward ran on, which autograd makes current for it and for its hooks. What
-a model itself gives to another stream counts only where the current one waits for it.
+On a GPU the hooks record events, which are read once an iteration has ended. An event tells when its stream comes to it, and
+that is the current stream: in forward the one of the caller, in backward the one that the operation's forward ran on, which
+autograd makes current for it and for its hooks. What a model itself gives to another stream counts only where the current one
+waits for it. The GPU is held before an iteration that is timed by hooks for about as long as launching it takes, so that its steps
+do not have the time of hooks in which it would wait. (Of models of more than about a thousand kernels in an iteration, which
+is what CUDA lets wait, some steps have some of it; and all may where this PyTorch has no `torch.cuda._sleep`.) Iterations
+without hooks follow each other as in training, the host ahead: if the GPU waits for the host there, all steps have their share.
 
 A parameter has a step of forward where its own module is called. Where it is used besides (the weight of an embedding in
 functional.linear, as a tied head) no hook tells: that time counts to the step of the module that is called next, or to the
@@ -64,6 +68,11 @@ FACTORS = {
 
 # The most that a profile's uncertainty may be: it is a share below 1.
 UNCERTAINTY_MAX = 0.99
+
+# Of a GPU: some milliseconds, to tell how fast its clock is; and the longest time for which it waits for what is launched, in
+# seconds.
+HELD_CYCLES = 10_000_000
+HELD_MAX_S = 2.0
 
 # Operations that look up, add or scale.
 WITHOUT_PRODUCTS = {
@@ -141,12 +150,27 @@ class HostClock:
     def seconds(self, marks):
         return marks
 
+    def hold(self, seconds):
+        """Nothing is launched ahead."""
+
 
 class StreamClock:
     """Of a GPU: marks are events in its stream, whose times are known once it has come to them."""
 
     def __init__(self, device):
         self.device = device
+        # Cycles of the GPU in a second, once that is known.
+        self.rate = None
+
+    def hold(self, seconds):
+        """Keeps the stream busy for about so long."""
+        sleep = getattr(torch.cuda, "_sleep", None)
+        if not sleep or not seconds:
+            return
+        if self.rate is None:
+            marks = [self.mark(), sleep(HELD_CYCLES), self.mark()]
+            self.rate = HELD_CYCLES / max(self.seconds(marks[::2])[1], 1e-6)
+        sleep(int(seconds * self.rate))
 
     def mark(self):
         event = torch.cuda.Event(enable_timing=True)
@@ -163,14 +187,20 @@ class Recorder:
     """Marks when forward and backward come to each parameter."""
 
     def __init__(self, model, clock):
-        self.clock, self.marks = clock, []
+        self.clock, self.marks, self.hooks = clock, [], []
         self.names = {p: name for name, p in model.named_parameters() if p.requires_grad}
         for module in model.modules():
             own = [self.names[p] for p in module.parameters(recurse=False) if p in self.names]
             if own:
-                module.register_forward_hook(lambda *_, own=own: self.note("forward", own))
+                self.hooks.append(module.register_forward_hook(lambda *_, own=own: self.note("forward", own)))
         for parameter, name in self.names.items():
-            parameter.register_post_accumulate_grad_hook(lambda _, name=name: self.note("backward", [name]))
+            hook = lambda _, name=name: self.note("backward", [name])
+            self.hooks.append(parameter.register_post_accumulate_grad_hook(hook))
+
+    def remove(self):
+        """From now on nothing is marked by itself."""
+        while self.hooks:
+            self.hooks.pop().remove()
 
     def note(self, what, names=()):
         self.marks.append((what, tuple(names), self.clock.mark()))
@@ -260,7 +290,8 @@ def kept_by_autograd(model, inputs):
     def keep(tensor):
         if memory(tensor) not in left_out:
             kept[memory(tensor)] = tensor.untyped_storage().nbytes()
-        return tensor
+        # Without its history: a result that keeps its own operation, which keeps the result, would never be given back.
+        return tensor.detach()
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         # As long as the output lives, all of it stays where it is.
@@ -292,23 +323,45 @@ def memory_need(model, optimizer, inputs, kept):
     return {"fixed_bytes": fixed, "bytes_per_sample": per_sample, "available_bytes": available_bytes(inputs.device)}
 
 
+def iterate(model, inputs, optimizer, note):
+    """One iteration; `note` is told where it is."""
+    optimizer.zero_grad(set_to_none=True)
+    note("start")
+    loss = first_tensor(model(inputs)).float().mean()
+    note("middle")
+    loss.backward()
+    note("end")
+    optimizer.step()
+    note("updated")
+
+
 def measure(model, recorder, inputs, optimizer, warm_up, iterations):
     """Of each iteration what `steps_of` says."""
-    runs = []
+    runs, launched_s = [], None
     for iteration in range(warm_up + iterations):
-        optimizer.zero_grad(set_to_none=True)
         recorder.marks.clear()
-        recorder.note("start")
-        loss = first_tensor(model(inputs)).float().mean()
-        recorder.note("middle")
-        loss.backward()
-        recorder.note("end")
-        optimizer.step()
-        recorder.note("updated")
+        if launched_s is not None:
+            recorder.clock.hold(launched_s)
+        began = time.perf_counter()
+        iterate(model, inputs, optimizer, recorder.note)
+        took_s = min(HELD_MAX_S, time.perf_counter() - began)
+        # What the first one takes is not what others take; and who waits for a GPU that is held takes longer than launching does.
+        if iteration > 0:
+            launched_s = took_s if launched_s is None else min(launched_s, took_s)
         marks = recorder.take()
         if iteration >= warm_up:
             runs.append(steps_of(marks))
     return runs
+
+
+def seconds_without_hooks(model, clock, inputs, optimizer, warm_up, iterations):
+    """Of each iteration, from the end of the one before; nobody waits in between."""
+    ends = []
+    for _ in range(warm_up + 1 + iterations):
+        iterate(model, inputs, optimizer, lambda what: None)
+        ends.append(clock.mark())
+    seconds = clock.seconds(ends)[warm_up:]
+    return [end - before for before, end in zip(seconds, seconds[1:])]
 
 
 def steps_of(marks):
@@ -323,21 +376,27 @@ def steps_of(marks):
     return (*steps, moments["updated"] - moments["end"])
 
 
-def median_steps(phases, numbers):
+def median_steps(phases, numbers, share):
+    """The medians of a phase's steps, of which this share counts."""
     order = [names for names, _ in phases[0]]
     if any([names for names, _ in phase] != order for phase in phases):
         sys.exit("the model does not do the same in each iteration")
     steps = []
     for index, names in enumerate(order):
-        seconds = statistics.median(phase[index][1] for phase in phases)
+        seconds = share * statistics.median(phase[index][1] for phase in phases)
         # A module's time counts to its first parameter: the weight.
         steps += [{"tensor": numbers[name], "seconds": seconds if n == 0 else 0.0} for n, name in enumerate(names)]
     return steps
 
 
-def uncertainty(runs):
-    """By which share the mean iteration may be off, with 95 %; none of a single one."""
-    seconds = [sum(at for phase in (forward, backward) for _, at in phase) + update for forward, backward, update in runs]
+def share_without_hooks(runs, alone):
+    """What of the steps' and the update's medians counts, so that they add up to the median iteration without hooks."""
+    steps = [statistics.median(column) for phase in (0, 1) for column in zip(*([at for _, at in run[phase]] for run in runs))]
+    return statistics.median(alone) / (sum(steps) + statistics.median(run[2] for run in runs))
+
+
+def uncertainty(seconds):
+    """By which share the mean of iterations may be off, with 95 %; none of a single one."""
     if len(seconds) < 2:
         return {}
     half_width = 1.96 * statistics.stdev(seconds) / len(seconds) ** 0.5
@@ -362,6 +421,9 @@ def main():
     if not shape:
         sys.exit("--input says what one sample looks like, for example 3,224,224")
     device = torch.device(arguments.device)
+    if device.type == "cuda" and device.index is not None:
+        # What is asked of no device in particular is asked of this one.
+        torch.cuda.set_device(device)
     check_types(model)
     model = model.to(device).train()
     inputs = torch.randint(tokens, (arguments.batch, *shape)) if tokens else torch.randn(arguments.batch, *shape)
@@ -371,11 +433,17 @@ def main():
     optimizer = (torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9) if sgd else torch.optim.AdamW(model.parameters(), 1e-4))
     inputs = inputs.to(device)
     macs = forward_macs(model, recorder.names, inputs)
-    kept = kept_by_autograd(model, inputs)
+    kept = None
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    runs = measure(model, recorder, inputs, optimizer, arguments.warm_up, arguments.iterations)
-    forward, backward = (median_steps([run[phase] for run in runs], numbers) for phase in (0, 1))
+    else:
+        kept = kept_by_autograd(model, inputs)
+    rounds = arguments.warm_up, arguments.iterations
+    runs = measure(model, recorder, inputs, optimizer, *rounds)
+    recorder.remove()
+    alone = seconds_without_hooks(model, recorder.clock, inputs, optimizer, *rounds)
+    share = share_without_hooks(runs, alone)
+    forward, backward = (median_steps([run[phase] for run in runs], numbers, share) for phase in (0, 1))
     for phase, steps in ("forward", forward), ("backward", backward):
         missing = set(numbers.values()) - {step["tensor"] for step in steps}
         if missing:
@@ -385,7 +453,8 @@ def main():
         "schema": 1,
         "model": arguments.model,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "source": f"measured by tools/profile_torch.py, torch {torch.__version__}, median of {arguments.iterations}",
+        "source": f"measured by tools/profile_torch.py, torch {torch.__version__}, median of {arguments.iterations}; an iteration "
+        f"without hooks takes {share:.3f} of what hooks say, and all times count so",
         "local_batch": arguments.batch,
         "tensors": [
             {"name": name, "elements": parameter.numel()} | ({"forward_macs_per_sample": macs[name]} if name in macs else {})
@@ -393,9 +462,9 @@ def main():
         ],
         "forward": forward,
         "backward": backward,
-        "update_s": statistics.median(run[2] for run in runs),
+        "update_s": share * statistics.median(run[2] for run in runs),
         "memory": memory_need(model, optimizer, inputs, kept),
-        **uncertainty(runs),
+        **uncertainty(alone),
     }
     out = arguments.out or Path(f"{arguments.model}.json")
     out.write_text(json.dumps(profile, indent=1) + "\n")

@@ -113,13 +113,15 @@ struct Made {
     iterations: Option<usize>,
     /// With what is neither forward, backward nor the optimiser.
     iteration_s: Option<f64>,
+    /// Of it what a GPU waits, which the profile does not count.
+    waiting_s: Option<f64>,
     /// The most that this process has held.
     peak_bytes: Option<u64>,
 }
 
 impl From<Profile> for Made {
     fn from(profile: Profile) -> Made {
-        Made { profile, threads: None, iterations: None, iteration_s: None, peak_bytes: None }
+        Made { profile, threads: None, iterations: None, iteration_s: None, waiting_s: None, peak_bytes: None }
     }
 }
 
@@ -207,7 +209,7 @@ impl ProfileArguments {
         let model = self.model.clone().unwrap_or_else(|| name_of(path, &[".gz", ".json", ".trace", ".pt"]));
         let options = TraceOptions { model, local_batch: self.local_batch, tensors };
         let traced = profile_of_trace(&text, &options);
-        let TracedProfile { profile, iterations, iteration_s, half_types } =
+        let TracedProfile { profile, iterations, iteration_s, waiting_s, half_types } =
             traced.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
         // As tools/profile_torch.py does: a profile has no type, and whoever predicts from this one would count twice the bytes.
         if !half_types.is_empty() {
@@ -220,7 +222,7 @@ impl ProfileArguments {
                         to predict gradients of 2 bytes, halve `elements` of their tensors in the profile of that";
             return Err(Failure::usage(problem).help(help));
         }
-        Ok(Made { iterations: Some(iterations), iteration_s, ..Made::from(profile) })
+        Ok(Made { iterations: Some(iterations), iteration_s, waiting_s, ..Made::from(profile) })
     }
 
     fn named(&self, name: &str) -> Result<Made, Failure> {

@@ -58,8 +58,11 @@ pub struct TracedProfile {
     /// How many iterations it is made of.
     pub iterations: usize,
     /// Seconds from the end of one iteration to that of the next, with what is neither forward, backward nor the optimiser
-    /// (data, clipping, logging): the median. None: there is one iteration.
+    /// (data, clipping, logging), as it was recorded: the median. None: there is one iteration.
     pub iteration_s: Option<f64>,
+    /// Seconds of it in which the GPU computes nothing, which the profile does not count: it waits for its program, which recording
+    /// slows, for data or for communication. The median; None: there is one iteration, or no GPU.
+    pub waiting_s: Option<f64>,
     /// The types of two bytes that gradients have, as PyTorch calls them. A profile has no type: whoever predicts from it counts
     /// four bytes for each element, as of f32.
     pub half_types: Vec<&'static str>,
@@ -168,10 +171,21 @@ pub fn profile_of_trace(text: &[u8], options: &TraceOptions) -> Result<TracedPro
     if !half_types.is_empty() {
         profile.source += &format!("; gradients are {} there, and count as f32 here", half_types.join(" and "));
     }
-    let ends: Vec<f64> = all.iter().map(|iteration| clock.at(iteration.update_us.1)).collect();
-    let between = ends.windows(2).map(|ends| (ends[1] - ends[0]) * S_PER_US);
-    let iteration_s = (ends.len() > 1).then(|| median(between));
-    Ok(TracedProfile { profile, iterations: reading.times.len(), iteration_s, half_types })
+    let (recorded, worked) = between_ends(&clock, &all);
+    let is_several = !recorded.is_empty();
+    let waited = recorded.iter().zip(&worked).map(|(recorded, worked)| recorded - worked);
+    let waiting_s = (is_several && clock.is_of_gpu()).then(|| median(waited));
+    let iteration_s = is_several.then(|| median(recorded.iter().copied()));
+    Ok(TracedProfile { profile, iterations: reading.times.len(), iteration_s, waiting_s, half_types })
+}
+
+/// Seconds from the end of one iteration to that of the next, as they were recorded, and by the clock.
+fn between_ends(clock: &Clock, all: &[Iteration<'_>]) -> (Vec<f64>, Vec<f64>) {
+    let by = |at: fn(&Clock, f64) -> f64| {
+        let ends: Vec<f64> = all.iter().map(|iteration| at(clock, iteration.update_us.1)).collect();
+        ends.windows(2).map(|ends| (ends[1] - ends[0]) * S_PER_US).collect()
+    };
+    (by(Clock::recorded_at), by(Clock::at))
 }
 
 const S_PER_US: f64 = 1e-6;
@@ -212,12 +226,13 @@ impl Reading {
             (true, None) => "gpu".to_owned(),
             (false, _) => "cpu".to_owned(),
         };
+        let waits = if clock.is_of_gpu() { ", without what the GPU waits" } else { "" };
         Profile {
             schema: Profile::SCHEMA,
             model: options.model.clone(),
             device,
             source: format!(
-                "read from a trace of PyTorch's profiler: median of {} of {recorded} iterations; {}{batch}",
+                "read from a trace of PyTorch's profiler: median of {} of {recorded} iterations{waits}; {}{batch}",
                 self.times.len(),
                 self.how
             ),

@@ -25,6 +25,8 @@ pub struct Summary {
     update_s: f64,
     /// With what is none of the three, where that is known.
     iteration_s: Option<f64>,
+    /// Of it what a GPU waits, which is none of the three either.
+    waiting_s: Option<f64>,
     /// Of one worker that waits for nobody.
     samples_per_s: f64,
     uncertainty: Option<f64>,
@@ -42,7 +44,7 @@ pub struct Summary {
 impl Summary {
     /// Of a profile.
     pub fn new(made: &Made) -> Summary {
-        let Made { profile, threads, iterations, iteration_s, peak_bytes } = made;
+        let Made { profile, threads, iterations, iteration_s, waiting_s, peak_bytes } = made;
         let samples_per_s = profile.local_batch as f64 / profile.iteration_s();
         let memory = profile.memory.as_ref();
         Summary {
@@ -59,6 +61,7 @@ impl Summary {
             backward_s: profile.backward_s(),
             update_s: profile.update_s,
             iteration_s: *iteration_s,
+            waiting_s: *waiting_s,
             samples_per_s,
             uncertainty: profile.uncertainty,
             forward_macs_per_sample: profile.forward_macs_per_sample(),
@@ -88,8 +91,17 @@ impl Summary {
             writeln!(out, "extrapolated from a local batch of {samples}; how well others use the device is not known")?;
         }
         if let Some(iteration_s) = self.iteration_s {
-            let outside_s = (iteration_s - profile.iteration_s()).max(0.0);
+            let waiting_s = self.waiting_s.unwrap_or(0.0);
+            let outside_s = (iteration_s - waiting_s - profile.iteration_s()).max(0.0);
             writeln!(out, "an iteration takes {}, {} of it none of these", time(iteration_s), time(outside_s))?;
+            if waiting_s > WORTH_SAYING * iteration_s {
+                let waiting = time(waiting_s);
+                writeln!(
+                    out,
+                    "for {waiting} of it the GPU computes nothing, which is not counted: it waits for communication, for data, or for \
+                     its program, which recording slows (tools/profile_torch.py measures without)"
+                )?;
+            }
         }
         if let (Some(operations), Some(rate), Some(intensity)) =
             (self.flops_per_sample, self.flops_per_s, self.intensity)
@@ -115,6 +127,9 @@ impl Summary {
         writeln!(out, "memory of a worker {}B{peak}{}", bytes(worker), largest.unwrap_or_default())
     }
 }
+
+/// A share of an iteration.
+const WORTH_SAYING: f64 = 0.01;
 
 /// Tensors that are shown.
 const SHOWN: usize = 5;
