@@ -30,6 +30,12 @@ fn nccls_tables_are_printed_as_nccl_prints_them() {
     fs::remove_file(&path).expect("our own file");
     assert_eq!(report["entries"].as_array().map(Vec::len), Some(5 * 7 * 3));
     assert_eq!(report["choices"][1]["algorithm"], "NVLS");
+    // A host's only rank is a tree: benches/runs/2026-11-27-nvidia-h200/nccl-log.txt.gz.
+    let hosts = ["--ranks", "4", "--hosts", "4", "--channels", "2", "--intra", "0.6", "--inter", "0.6"];
+    let arguments = [&["tune", "--nccl-table", "2.28.9", "--inter-link", "PHB"], &hosts[..]].concat();
+    let printed = run(paceline(&arguments), LIMIT).expect_code(0).stdout;
+    let log = "    AllReduce |    26.8/   0.1 |    48.0/   0.0 |    64.4/   0.5 |    36.6/   0.4 |    65.0/   0.0 |    92.4/   0.8 |";
+    assert!(printed.contains(log), "{printed}");
 }
 
 /// Seven sizes of messages: a row of the atlas and two lines of the table for each.

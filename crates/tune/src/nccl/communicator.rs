@@ -112,7 +112,7 @@ pub struct Graph {
     pub inter: Path,
     /// All channels run through the GPUs in the same order.
     pub same_channels: bool,
-    /// A host's ranks form a tree and no chain: two of them talk to other hosts.
+    /// A host's ranks form a tree and no chain: two of them talk to other hosts. So does a host's only rank, whatever stands here.
     pub tree_pattern: bool,
 }
 

@@ -174,7 +174,9 @@ impl Cell<'_> {
         let graph = communicator.graph(algorithm);
         let channel = self.channel_bandwidth();
         let mut bus = self.limited(graph.channels as f32 * channel);
-        if algorithm == Algorithm::Tree && graph.tree_pattern {
+        // A host's only rank is always searched as a tree.
+        let is_tree = graph.tree_pattern || communicator.ranks == communicator.hosts;
+        if algorithm == Algorithm::Tree && is_tree {
             bus = (f64::from(bus) * 0.85) as f32;
         }
         if algorithm == Algorithm::Pat {
