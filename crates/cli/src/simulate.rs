@@ -119,7 +119,9 @@ pub fn run(arguments: &SimulateArguments, registry: &Registry) -> Result<ExitCod
     // One worker alone takes nothing from the cluster.
     prediction.extrapolated.extend(cluster.measurement_doubt().filter(|_| workers > 1));
     let job = Job { strategy: &chosen, ..open };
-    let elapsed_us = timed(&job, plan.as_ref());
+    // A schedule that is found by search is found already.
+    let known = (chosen.schedule.name == "auto").then_some(&prediction.plan);
+    let elapsed_us = timed(&job, plan.as_ref().or(known));
     let played = arguments.by_message.then(|| played(&job, &prediction));
     let played = played.transpose().map_err(|error| refused(blamed(source, &SearchError::from(error))))?;
     let report = Report::new(&job, &prediction, elapsed_us, searched_us).with_messages(played.as_ref());

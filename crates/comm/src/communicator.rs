@@ -122,6 +122,11 @@ impl Communicator {
         self.world.link_costs()
     }
 
+    /// Do its messages take their time by the clock, on an emulated network?
+    pub fn is_emulated(&self) -> bool {
+        self.world.keeps_time
+    }
+
     /// The deadline of calls that name none.
     pub fn timeout(&self) -> Duration {
         self.world.timeout

@@ -1,6 +1,6 @@
 //! What links and operations of a cluster cost, and what the built-in ones were measured to.
 
-use paceline_plan::{Cluster, Constant, NetworkModel, PCIE_3_X16};
+use paceline_plan::{Cluster, Constant, LinkCosts, NetworkModel, PCIE_3_X16};
 
 #[test]
 fn links_cost_what_the_cluster_says() {
@@ -15,6 +15,12 @@ fn links_cost_what_the_cluster_says() {
     let counted = emulated.counted_costs_among(8);
     assert_eq!((counted.within.overhead, counted.across.overhead), (counted.within.alpha, 50e-6));
     assert_eq!((emulated.link_costs(), cluster.counted_costs_among(8)), (costs, costs));
+    // What ranks have agreed on they count, and it takes what it takes; over links that nobody has met they have agreed on nothing.
+    let agreed = LinkCosts { contention: 1e-9, ..counted };
+    let met = Cluster { agreed: Some(agreed), ..cluster.clone() };
+    assert_eq!((met.link_costs(), met.counted_costs_among(8), met.counted_costs_among(2)), (costs, agreed, agreed));
+    assert_eq!(Cluster::from_toml(&met.to_toml()).expect("a cluster"), cluster);
+    assert!(met.with_link("25gbe").expect("a link").agreed.is_none());
     let mut crowded = cluster.clone();
     crowded.across.contention = Constant::exact(0.01);
     crowded.across.jitter_s = Constant::exact(1e-3);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::thread;
 
-use paceline_comm::{Communicator, ThreadsConfig};
+use paceline_comm::{Communicator, Emulation, ThreadsConfig, Transport};
+use paceline_plan::{Hosts, NetworkModel};
 use paceline_server::{ParameterServer, Roles, serve};
 
 use crate::on_server::serve_options;
@@ -19,6 +20,18 @@ pub(crate) fn on_hosts<R: Send>(hosts: usize, topology: &str, rank: impl Fn(Comm
     let topology = topology.parse().unwrap();
     let config = ThreadsConfig { hosts, topology, ..ThreadsConfig::default() };
     on_each(Communicator::threads_with(hosts, &config).unwrap(), rank)
+}
+
+/// Runs `rank` on each of the ranks of a world on so many hosts of an emulated network, as many on each; the results by rank.
+pub(crate) fn on_emulated<R: Send>(
+    network: NetworkModel,
+    hosts: usize,
+    per_host: usize,
+    rank: impl Fn(Communicator) -> R + Sync,
+) -> Vec<R> {
+    let emulation = Emulation { network, hosts: Hosts::regular(hosts, per_host), dilation: 1.0 };
+    let config = ThreadsConfig { transport: Transport::Shm, emulation: Some(emulation), ..ThreadsConfig::default() };
+    on_each(Communicator::threads_with(hosts * per_host, &config).unwrap(), rank)
 }
 
 fn on_each<R: Send>(communicators: Vec<Communicator>, rank: impl Fn(Communicator) -> R + Sync) -> Vec<R> {

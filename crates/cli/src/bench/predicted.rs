@@ -17,7 +17,7 @@ use paceline_predict::Prediction;
 use serde::{Deserialize, Serialize};
 
 use super::statistics::median;
-use super::summary::{Group, Panel, Row};
+use super::summary::{Group, Panel, Row, RowResult};
 use crate::report::aspects::aspect;
 
 pub use attach::{Sources, attach};
@@ -79,11 +79,13 @@ pub struct Choice {
 
 impl Choice {
     /// Among the methods that were both predicted and measured, and not limited by the processors; None if there are not two. What
-    /// chooses by itself, as `auto` does, is none of them: its prediction is that of what it would run.
+    /// chooses by itself, as `auto` does, is none of them: its prediction is that of what it would run. Nor is a method whose calls
+    /// a tuner or a policy decides: that is predicted without.
     pub fn among(rows: &[Row]) -> Option<Choice> {
         let is_open = |row: &Row| ["schedule", "arch"].iter().any(|name| aspect(&row.strategy, name) == ["auto"]);
         let both = |row: &Row| {
-            let result = row.result.as_ref().filter(|result| result.limited().is_none())?;
+            let plain = |result: &&RowResult| result.tuning.is_none() && result.followed.is_none();
+            let result = row.result.as_ref().filter(|result| result.limited().is_none()).filter(plain)?;
             Some((row.predicted.as_ref()?.samples_per_s, result.samples_per_s.mean))
         };
         let fixed = rows.iter().filter(|row| !is_open(row));

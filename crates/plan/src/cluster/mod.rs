@@ -84,6 +84,10 @@ pub struct Cluster {
     /// Between what the constants were measured: a prediction beyond it is an extrapolation. None: nobody has said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<MeasuredRange>,
+    /// What the ranks of a world have agreed that their links cost: by that they choose how an operation is done, whatever it then
+    /// takes. Of a world that is there, and of no file. None: as the constants say.
+    #[serde(skip)]
+    pub agreed: Option<LinkCosts>,
     /// What computed meanwhile, such as `rtx2080ti`: the device of a [`Profile`](crate::Profile). None: nobody has said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
@@ -266,6 +270,7 @@ impl Cluster {
             protocols: Protocols::default(),
             unlike: Vec::new(),
             measured: None,
+            agreed: None,
             device: None,
             price_per_host_hour: None,
         }
@@ -306,8 +311,11 @@ impl Cluster {
         }
     }
 
-    /// What the runtime takes them to cost when it chooses how an operation is done.
+    /// What the runtime takes them to cost when it chooses how an operation is done: what ranks have agreed on, if that is known.
     pub fn counted_costs_among(&self, hosts: usize) -> LinkCosts {
+        if let Some(agreed) = self.agreed {
+            return agreed;
+        }
         let mut costs = self.link_costs_among(hosts);
         for (cost, link) in [(&mut costs.within, &self.within), (&mut costs.across, &self.across)] {
             cost.overhead = cost.overhead.max(link.counted_overhead_s).min(cost.alpha);

@@ -132,6 +132,7 @@ impl Cluster {
 
     /// Whatever the protocol.
     fn set_link(&mut self, preset: &Preset) {
+        self.agreed = None;
         let protocols = self.protocols.iter_mut().map(|(_, own)| own);
         match preset.place {
             Place::Within => {
@@ -189,6 +190,7 @@ fn of_links(text: &str) -> Option<Cluster> {
         protocols: Protocols::default(),
         unlike: Vec::new(),
         measured: None,
+        agreed: None,
         device: None,
         price_per_host_hour: None,
     };

@@ -102,8 +102,10 @@ impl AllToAll {
         start_s: f64,
     ) -> Result<AllToAll, PredictError> {
         let (costs, mut counted) = (all_to_all_costs(cluster, world.hosts), cluster.counted_costs_among(world.hosts));
-        let within_beta = counted.within.beta;
-        counted.within.beta = costs.within.beta;
+        let within_beta = cluster.link_costs_among(world.hosts).within.beta;
+        if cluster.agreed.is_none() {
+            counted.within.beta = costs.within.beta;
+        }
         // What is made for several hosts with several ranks is nobody's choice elsewhere, and what is made for a network only
         // that of those who name it.
         let flat = world.hosts == 1 || world.per_host == 1;

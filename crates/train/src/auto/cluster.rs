@@ -29,9 +29,8 @@ pub(super) fn of_world(workers: &Communicator) -> Cluster {
     cluster.combine_s_per_byte = costs.within.gamma.into();
     cluster.across.incast_s_per_byte = costs.contention.into();
     cluster.within.incast_s_per_byte = costs.contention_within.into();
-    // However operations turn out, the runtime goes on to choose their algorithms and tiles by what the ranks agreed.
-    cluster.within.counted_overhead_s = costs.within.overhead;
-    cluster.across.counted_overhead_s = costs.across.overhead;
+    // However operations turn out, the runtime goes on to choose their algorithms and tiles by that.
+    cluster.agreed = Some(costs);
     cluster
 }
 

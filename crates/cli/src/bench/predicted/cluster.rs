@@ -138,6 +138,8 @@ pub fn measured(
     cluster.across.incast_s_per_byte = over(seen, |costs| costs.contention);
     cluster.within.incast_s_per_byte = over(seen, |costs| costs.contention_within);
     cluster.within.fetched = layout.workers_per_host > 1 && seen.iter().all(|seen| seen.links.fetched);
+    // However operations turn out, ranks choose their algorithms and tiles by what they agreed.
+    cluster.agreed = Some(agreed(seen));
     let mut doubts = Vec::new();
     for servers in [false, true] {
         let of_kind = |one: &&Seen<'_>| (one.strategy.arch.name == "ps") == servers;
@@ -218,13 +220,29 @@ fn overtaking<'a>(measured: impl Iterator<Item = &'a Overtaking>) -> Vec<Overtak
     by_size.into_iter().filter_map(|(bytes, all)| Some(Overtaking { bytes, longer_s: median(&all)? })).collect()
 }
 
+/// What ranks count when they choose: the medians.
+fn agreed(seen: &[Seen<'_>]) -> LinkCosts {
+    let median = |value: &dyn Fn(&LinkCosts) -> f64| over(seen, value).value;
+    let link = |class: fn(&LinkCosts) -> LinkCost| LinkCost {
+        alpha: median(&|costs| class(costs).alpha),
+        overhead: median(&|costs| class(costs).overhead),
+        beta: median(&|costs| class(costs).beta),
+        gamma: median(&|costs| class(costs).gamma),
+    };
+    LinkCosts {
+        within: link(|costs| costs.within),
+        across: link(|costs| costs.across),
+        contention: median(&|costs| costs.contention),
+        contention_within: median(&|costs| costs.contention_within),
+        fetched: seen.iter().all(|seen| seen.links.fetched),
+    }
+}
+
 fn link(seen: &[Seen<'_>], class: fn(&LinkCosts) -> LinkCost) -> LinkConstants {
     LinkConstants {
         alpha_s: over(seen, |costs| class(costs).alpha),
         overhead_s: over(seen, |costs| class(costs).overhead),
         beta_s_per_byte: over(seen, |costs| class(costs).beta).at_least(BETA_MIN),
-        // However operations turn out, ranks choose algorithms and tiles by what they agreed.
-        counted_overhead_s: over(seen, |costs| class(costs).overhead).value,
         ..LinkConstants::default()
     }
 }
@@ -327,6 +345,8 @@ mod tests {
         let (cluster, doubts) = measured(&all, layout, &profile, 4).expect("it makes sense").expect("there are links");
         assert_eq!(doubts, Vec::<String>::new());
         assert_eq!(cluster.within.alpha_s, Constant::between(20e-6, 10e-6, 30e-6));
+        // Whatever operations took, ranks choose by the links.
+        assert_eq!(cluster.agreed, Some(seen(20e-6).links));
         for (bytes, seconds) in [(4096, 0.2e-3), (8 << 20, 10e-3)] {
             let predicted = operation_alone_s(&cluster, &profile, 4, &strategy, bytes).expect("a prediction");
             assert!((predicted / seconds - 1.0).abs() < 0.1, "{bytes}: {predicted} and not {seconds}");

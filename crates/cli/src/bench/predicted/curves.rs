@@ -179,6 +179,8 @@ impl Subject<'_> {
                 .map(|changed| changed.0);
         }
         cluster.within.beta_s_per_byte = cluster.within.beta_s_per_byte.times(1.0 / factor);
+        // By these no rank has chosen anything.
+        cluster.agreed = None;
         Some(cluster)
     }
 

@@ -273,8 +273,8 @@ fn algorithms_are_chosen_by_what_the_ranks_agreed() {
     let found = on_ranks(2, |workers| (of_world(&workers), workers.link_costs()));
     for (mut cluster, agreed) in found {
         assert!(agreed.within.overhead > 0.0, "{agreed:?}");
-        cluster.within.overhead_s = Constant::ZERO;
-        assert_eq!(cluster.counted_costs_among(1).within.overhead, agreed.within.overhead);
-        assert_eq!(cluster.link_costs().within.overhead, 0.0);
+        (cluster.within.overhead_s, cluster.within.beta_s_per_byte) = (Constant::ZERO, Constant::exact(1.0));
+        assert_eq!(cluster.counted_costs_among(1), agreed);
+        assert_eq!((cluster.link_costs().within.overhead, cluster.link_costs().within.beta), (0.0, 1.0));
     }
 }
