@@ -102,6 +102,6 @@ pub mod topology;
 pub use communication::serving_hosts;
 pub use job::{ByMessage, Job, PredictError};
 pub use prediction::{
-    Bottleneck, Prediction, estimate, estimate_plan, predict, predict_by_message, predict_emulated, predict_plan,
-    predict_scheduled, protocol_doubt, published_intensity,
+    Bottleneck, EMULATED_MESSAGES_MAX, Prediction, estimate, estimate_plan, played_emulated, predict,
+    predict_by_message, predict_emulated, predict_plan, predict_scheduled, protocol_doubt, published_intensity,
 };

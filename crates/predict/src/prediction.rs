@@ -1,6 +1,6 @@
 use std::fmt;
 
-use paceline_plan::{Cluster, Plan, Profile, Protocols};
+use paceline_plan::{Cluster, Constant, InterferenceConstants, Plan, Profile, Protocols, ServerConstants};
 use paceline_schedule::{ELEMENT_BYTES, Schedulers};
 use paceline_strategy::Strategy;
 use serde::Serialize;
@@ -72,7 +72,7 @@ impl Prediction {
     /// The same where an iteration is known to take `iteration_s`, as one that was played does: with its interval, and whatever is
     /// counted in iterations, in proportion. What is busy, and when, stays as it was predicted.
     pub fn with_iteration_s(self, iteration_s: f64) -> Prediction {
-        if self.iteration_s <= 0.0 || iteration_s <= 0.0 {
+        if ![self.iteration_s, iteration_s].iter().all(|seconds| *seconds > 0.0 && seconds.is_finite()) {
             return self;
         }
         let times = iteration_s / self.iteration_s;
@@ -212,7 +212,7 @@ pub fn predict_by_message(job: &Job<'_>, plan: &Plan) -> Result<ByMessage, Predi
     played(job, plan, Sending::AtOnce, MESSAGES_MAX)
 }
 
-/// The same of servers where links are emulated, whose messages take their turns at ports as [`Sending::Emulated`] says, if an iteration
+/// The same where links are emulated, whose messages take their turns at ports as [`Sending::Emulated`] says, if an iteration
 /// has no more of them than `messages_max`. A port may be idle then for which others have something: a connection passes its next message only
 /// when the last has passed both ports, as servers beside workers notice. Messages cost less to play, as they share no links.
 ///
@@ -220,6 +220,39 @@ pub fn predict_by_message(job: &Job<'_>, plan: &Plan) -> Result<ByMessage, Predi
 /// As [`predict_by_message`], with another number of messages.
 pub fn predict_emulated(job: &Job<'_>, plan: &Plan, messages_max: usize) -> Result<ByMessage, PredictError> {
     played(job, plan, Sending::Emulated, messages_max)
+}
+
+/// Iterations of more messages are not played beside predictions.
+pub const EMULATED_MESSAGES_MAX: usize = 200_000;
+
+/// A prediction as it is where links are emulated: by as much longer or shorter as the messages of its plan take than formulas say of the same,
+/// both without what no message knows: interference, what overtaking costs (messages overtake by themselves), and what servers were
+/// measured to take besides.
+///
+/// # Errors
+/// As [`predict_emulated`], and [`PredictError::ByMessage`] on a single host and for servers that have the optimiser.
+pub fn played_emulated(job: &Job<'_>, prediction: &Prediction) -> Result<Prediction, PredictError> {
+    if job.cluster.hosts_of(job.workers) < 2 {
+        return Err(PredictError::ByMessage("all workers are on a single host".into()));
+    }
+    let cluster = of_messages_only(&job.cluster.over(&job.strategy.protocol.name));
+    let job = Job { cluster: &cluster, ..*job };
+    let played = predict_emulated(&job, &prediction.plan, EMULATED_MESSAGES_MAX)?;
+    if !played.left_out.is_empty() {
+        return Err(PredictError::ByMessage(format!("messages say nothing of {}", played.left_out.join(", "))));
+    }
+    let formulas_s = estimate_plan(&job, &prediction.plan)?.iteration_s;
+    Ok(prediction.clone().with_iteration_s(prediction.iteration_s * played.iteration_s / formulas_s))
+}
+
+/// The cluster without constants that say nothing of messages.
+fn of_messages_only(cluster: &Cluster) -> Cluster {
+    let mut bare = Cluster { protocols: Protocols::default(), ..cluster.clone() };
+    bare.interference = InterferenceConstants::default();
+    (bare.operation.overtaking_s, bare.operation.overtaking_small_s) = (Constant::ZERO, None);
+    let ServerConstants { combine_s_per_byte, own_ports, dedicated_share, .. } = cluster.server;
+    bare.server = ServerConstants { combine_s_per_byte, own_ports, dedicated_share, ..ServerConstants::default() };
+    bare
 }
 
 fn played(job: &Job<'_>, plan: &Plan, sending: Sending, messages_max: usize) -> Result<ByMessage, PredictError> {

@@ -4,6 +4,7 @@ use super::protocols::{PREFIX, of_protocol};
 use super::{
     Cluster, Constant, InterferenceConstants, LinkConstants, OperationConstants, ProtocolConstants, ServerConstants,
 };
+use crate::LinkCosts;
 
 /// What a constant may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +40,23 @@ impl Cluster {
     }
 
     /// Takes the constants of these names so many times, and those of the same names over each protocol. What has no such name, or is
-    /// not there, stays.
+    /// not there, stays. What ranks have agreed on goes along.
     pub fn scale(&mut self, names: &[&str], factor: f64) {
+        if let Some(agreed) = &mut self.agreed {
+            let LinkCosts { within, across, contention, contention_within, .. } = agreed;
+            for (name, value) in [
+                ("within.alpha_s", &mut within.alpha),
+                ("within.overhead_s", &mut within.overhead),
+                ("within.beta_s_per_byte", &mut within.beta),
+                ("within.incast_s_per_byte", contention_within),
+                ("across.alpha_s", &mut across.alpha),
+                ("across.overhead_s", &mut across.overhead),
+                ("across.beta_s_per_byte", &mut across.beta),
+                ("across.incast_s_per_byte", contention),
+            ] {
+                *value *= if names.contains(&name) { factor } else { 1.0 };
+            }
+        }
         for (name, _, constant) in self.all() {
             let own = of_protocol(&name).map_or(&*name, |(_, own)| own);
             if names.contains(&own) {

@@ -28,6 +28,8 @@ pub(crate) struct AllToAll {
     forms: Vec<ClosedForm>,
     /// The same as the runtime counts them when it chooses; None: alike.
     counted: Option<Vec<ClosedForm>>,
+    /// By what it chooses.
+    choosing: LinkCosts,
     /// What it counts for large blocks, by which it chooses an algorithm; None: alike.
     of_large_blocks: Option<Vec<ClosedForm>>,
     /// The sizes of tiles that it tries.
@@ -130,6 +132,7 @@ impl AllToAll {
             counted: (past_ports || counted != costs).then(|| ClosedForm::all(&world, &counted, admits)),
             of_large_blocks: select::large_block_costs(&counted).map(|costs| ClosedForm::all(&world, &costs, admits)),
             tiles: tile_sizes(world.hosts, &counted).collect(),
+            choosing: counted,
             costs,
             entries: Vec::new(),
         };
@@ -223,7 +226,7 @@ impl AllToAll {
             return close.fold(best, less);
         }
         let rounds = |entry: &Entry| forms[entry.form].rounds;
-        let most = judged(&best) * (1.0 + select::tolerated_share(&self.costs, bytes as usize));
+        let most = judged(&best) * (1.0 + select::tolerated_share(&self.choosing, bytes as usize));
         cheapest.iter().filter(|entry| judged(entry) <= most).fold(best, |best, other| {
             let better = (rounds(other), judged(other)) < (rounds(&best), judged(&best) * (1.0 - TIE));
             if better { *other } else { best }

@@ -3,10 +3,13 @@
 use std::fmt;
 
 use paceline_plan::Profile;
+use paceline_schedule::Schedulers;
 use paceline_strategy::{Call, Strategy, Value};
 
 use super::{Answer, Question};
-use crate::{Job, PredictError, Prediction, estimate};
+use crate::job::{Costs, Subject};
+use crate::prediction::point;
+use crate::{Job, PredictError, Prediction};
 
 /// Settings of PyTorch's `DistributedDataParallel`.
 #[derive(Clone, Debug)]
@@ -39,8 +42,9 @@ pub fn ddp_settings(question: &Question, answer: &Answer) -> Result<DdpSettings,
     let best = answer.best();
     let profile = question.profile.for_batch(best.local_batch);
     let protocol = &best.strategy.protocol;
-    let with = |bucket_cap_mb: Option<u64>| -> Result<DdpSettings, PredictError> {
-        let prediction = under(question, protocol, &profile, bucket_cap_mb, 1)?;
+    let mut costs = None;
+    let mut with = |bucket_cap_mb: Option<u64>| -> Result<DdpSettings, PredictError> {
+        let prediction = under(question, protocol, &profile, bucket_cap_mb, 1, &mut costs)?;
         Ok(DdpSettings { bucket_cap_mb, comm_hook: None, prediction })
     };
     let mut settings = with(None)?;
@@ -54,10 +58,10 @@ pub fn ddp_settings(question: &Question, answer: &Answer) -> Result<DdpSettings,
     if !question.space.lossy || question.workers == 1 {
         return Ok(settings);
     }
-    let halved = halved(&profile);
+    let (halved, mut costs) = (halved(&profile), None);
     // The caller admits that numbers lose digits on the way; what converting them takes is in no constant.
     for cap in [None].into_iter().chain(CAPS_MIB.map(Some)) {
-        let prediction = under(question, protocol, &halved, cap, 2)?;
+        let prediction = under(question, protocol, &halved, cap, 2, &mut costs)?;
         if prediction.samples_per_s > settings.prediction.samples_per_s * (1.0 + WORTH) {
             settings = DdpSettings { bucket_cap_mb: cap, comm_hook: Some(HALF), prediction };
         }
@@ -75,13 +79,15 @@ fn halved(profile: &Profile) -> Profile {
 /// A gain below this share is not worth it.
 const WORTH: f64 = 1e-3;
 
-/// On the answer's links. A bucket is full of gradients before they are made `shorter`, so many times.
+/// On the answer's links. A bucket is full of gradients before they are made `shorter`, so many times. What operations of the profile
+/// `cost` is the same for all buckets, and on another topology than `flat` takes long to find: it is found once.
 fn under(
     question: &Question,
     protocol: &Call,
     profile: &Profile,
     bucket_cap_mb: Option<u64>,
     shorter: u64,
+    costs: &mut Option<Costs>,
 ) -> Result<Prediction, PredictError> {
     let schedule = match bucket_cap_mb {
         None => [25 << 20, 1 << 20].map(|bytes| Value::Bytes(bytes / shorter)).to_vec(),
@@ -94,7 +100,14 @@ fn under(
         ..question.space.strategy.clone()
     };
     let Question { cluster, workers, .. } = *question;
-    estimate(&Job { cluster, profile, strategy: &strategy, workers, local_batch: None })
+    let job = Job { cluster, profile, strategy: &strategy, workers, local_batch: None };
+    let subject = Subject::new(&job)?;
+    let costs = match costs {
+        Some(known) => known,
+        None => costs.insert(subject.costs(cluster)?),
+    };
+    let plan = subject.plan(costs, &Schedulers::built_in())?;
+    Ok(point(&subject, costs, plan, false))
 }
 
 /// As one would write it.

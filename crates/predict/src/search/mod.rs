@@ -25,6 +25,7 @@ mod costs;
 mod ddp;
 mod explanation;
 mod improve;
+mod played;
 mod schedules;
 #[cfg(test)]
 mod tests;
@@ -355,15 +356,7 @@ impl Found {
 
     fn answer(self, question: &Question, predictions: usize) -> Result<Answer, SearchError> {
         let Found { mut candidates, left_out } = self;
-        let samples_per_s = |candidate: &Candidate| candidate.prediction.samples_per_s;
-        candidates.sort_by(|one, other| samples_per_s(other).total_cmp(&samples_per_s(one)));
-        // Of those that are as good as the best the simplest stands in front.
-        let enough = candidates.first().map_or(0.0, samples_per_s) * (1.0 - WORTH);
-        let as_good = candidates.iter().take_while(|candidate| samples_per_s(candidate) >= enough);
-        let simplest = as_good.enumerate().min_by_key(|(_, candidate)| candidate.complexity());
-        if let Some(simplest) = simplest.map(|(place, _)| place) {
-            candidates[..=simplest].rotate_right(1);
-        }
+        rank(&mut candidates);
         if candidates.is_empty() {
             let reason = left_out.iter().find_map(|one| match &one.reason {
                 Reason::Refused(reason) => Some(reason.clone()),
@@ -385,6 +378,18 @@ impl Found {
             }
         }
         Ok(answer)
+    }
+}
+
+/// The highest throughput first, but of those that are as good as that the simplest.
+fn rank(candidates: &mut [Candidate]) {
+    let samples_per_s = |candidate: &Candidate| candidate.prediction.samples_per_s;
+    candidates.sort_by(|one, other| samples_per_s(other).total_cmp(&samples_per_s(one)));
+    let enough = candidates.first().map_or(0.0, samples_per_s) * (1.0 - WORTH);
+    let as_good = candidates.iter().take_while(|candidate| samples_per_s(candidate) >= enough);
+    let simplest = as_good.enumerate().min_by_key(|(_, candidate)| candidate.complexity());
+    if let Some(simplest) = simplest.map(|(place, _)| place) {
+        candidates[..=simplest].rotate_right(1);
     }
 }
 

@@ -9,6 +9,7 @@ use crate::random::Random;
 
 mod faster;
 mod oracle;
+mod played;
 mod protocols;
 mod reasons;
 

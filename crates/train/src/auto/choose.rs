@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use paceline_comm::{CallOptions, Communicator};
-use paceline_plan::{Cluster, Constant, Plan, Profile};
+use paceline_plan::{Cluster, Plan, Profile};
 use paceline_predict::search::{Answer, Candidate, Question, Space, archs_of_world, search};
-use paceline_predict::{Job, PredictError, Prediction, predict_emulated, predict_plan};
+use paceline_predict::{Job, PredictError, Prediction, played_emulated, predict_plan};
 use paceline_schedule::Schedulers;
 use paceline_strategy::{Call, Strategy};
 use serde::{Deserialize, Serialize};
@@ -19,12 +19,6 @@ use crate::peers::Peers;
 
 /// Plans that are predicted to improve the best ones. The workers wait meanwhile.
 const EFFORT: usize = 150;
-
-/// Of the candidates so many, and of those that are predicted to be slower by a share of no more than this, are played message by
-/// message where links are emulated; iterations of so many messages at most. A tenth of a second each, rarely more.
-const PLAYED: usize = 8;
-const PLAYED_WITHIN: f64 = 0.1;
-const MESSAGES_MAX: usize = 200_000;
 
 /// What is chosen from.
 pub(crate) struct Choosing<'a> {
@@ -202,7 +196,7 @@ impl Choosing<'_> {
         let workers = self.peers.workers().world_size();
         let question = Question { cluster, profile, workers, space: &space };
         let mut answer = search(&question).map_err(|error| error.to_string())?;
-        self.play(&mut answer, cluster, profile);
+        let played = if self.peers.workers().is_emulated() { answer.play_emulated(&question) } else { 0 };
         let plan = answer.taken().prediction.plan.clone();
         let predicted = |plan: &Plan| {
             let prediction = self.predicted(cluster, profile, plan);
@@ -212,7 +206,7 @@ impl Choosing<'_> {
         Ok(Chosen {
             predicted: predicted(&plan).ok_or_else(nonsense)?,
             tried: tried.iter().map(predicted).collect(),
-            reasons: reasons(&answer),
+            reasons: reasons(&answer).into_iter().chain(played_of(played)).collect(),
             doubts: [doubts, answer.taken().prediction.extrapolated.clone()].concat(),
             plan,
         })
@@ -227,35 +221,9 @@ impl Choosing<'_> {
         }
         let workers = self.peers.workers().world_size();
         let job = Job { cluster, profile, strategy: &strategy, workers, local_batch: None };
-        Ok(self.as_played(&job, predict_plan(&job, plan)?))
-    }
-
-    /// Lets the first candidates take what their messages do where that can be told, and puts them in the order of that: formulas are a few
-    /// percent off where operations are in flight together, and by no more do plans differ.
-    fn play(&self, answer: &mut Answer, cluster: &Cluster, profile: &Profile) {
-        let (workers, near_s) = (self.peers.workers(), (1.0 + PLAYED_WITHIN) * answer.best().prediction.iteration_s);
-        let is_near = |candidate: &&Candidate| candidate.prediction.iteration_s <= near_s;
-        let count = answer.candidates.iter().take(PLAYED).take_while(is_near).count();
-        let first = &mut answer.candidates[..count];
-        for Candidate { strategy, prediction, .. } in first.iter_mut() {
-            let job = Job { cluster, profile, strategy, workers: workers.world_size(), local_batch: None };
-            *prediction = self.as_played(&job, prediction.clone());
-        }
-        first.sort_by(|one, other| one.prediction.iteration_s.total_cmp(&other.prediction.iteration_s));
-    }
-
-    /// The same with what an iteration takes by the rule by which links are emulated, if they are and all that is counted is among
-    /// messages. These overtake each other by themselves.
-    fn as_played(&self, job: &Job<'_>, prediction: Prediction) -> Prediction {
-        if !self.peers.workers().is_emulated() {
-            return prediction;
-        }
-        let mut cluster = job.cluster.clone();
-        (cluster.operation.overtaking_s, cluster.operation.overtaking_small_s) = (Constant::ZERO, None);
-        match predict_emulated(&Job { cluster: &cluster, ..*job }, &prediction.plan, MESSAGES_MAX) {
-            Ok(played) if played.left_out.is_empty() => prediction.with_iteration_s(played.iteration_s),
-            _ => prediction,
-        }
+        let prediction = predict_plan(&job, plan)?;
+        let played = self.peers.workers().is_emulated().then(|| played_emulated(&job, &prediction).ok()).flatten();
+        Ok(played.unwrap_or(prediction))
     }
 }
 
@@ -270,6 +238,11 @@ impl Chosen {
     pub(crate) fn why(&self) -> Vec<String> {
         [&self.reasons[..], &self.doubts[..]].concat()
     }
+}
+
+/// Of how many plans messages decided, and not formulas.
+fn played_of(count: usize) -> Option<String> {
+    (count > 0).then(|| format!("{count} of them were played message by message, as links are emulated"))
 }
 
 /// So many runners-up are named.

@@ -29,6 +29,8 @@ pub(super) fn of_world(workers: &Communicator) -> Cluster {
     cluster.combine_s_per_byte = costs.within.gamma.into();
     cluster.across.incast_s_per_byte = costs.contention.into();
     cluster.within.incast_s_per_byte = costs.contention_within.into();
+    // Where each rank has a host for itself, nobody is there from whom it could fetch.
+    cluster.within.fetched = costs.fetched && topology.ranks_per_host_max() > 1;
     // However operations turn out, the runtime goes on to choose their algorithms and tiles by that.
     cluster.agreed = Some(costs);
     cluster

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use paceline_plan::{Cluster, Constant, EmulationError, MeasuredRange, NetworkModel, Profile};
 use paceline_predict::search::{Candidate, Question, Room, Space, Surroundings, archs_of_world, search};
-use paceline_predict::{Job, PredictError, Prediction, predict_emulated, predict_plan, predict_scheduled};
+use paceline_predict::{
+    EMULATED_MESSAGES_MAX, Job, PredictError, Prediction, predict_emulated, predict_plan, predict_scheduled,
+};
 use paceline_schedule::Schedulers;
 use paceline_strategy::{Strategy, Value};
 use paceline_train::interfere;
@@ -48,9 +50,6 @@ const EFFORT: usize = 150;
 
 /// Of cells whose calls a tuner or a policy decides.
 const OTHERWISE_DONE: &str = "predicted as without its tuner or policy, which decide how all-reduces are done";
-
-/// Iterations of more messages are not played, so that no row takes long.
-const PLAYED_MAX: usize = 200_000;
 
 /// Predicts every row of the panels of a study, and what lies beyond them. Rows that cannot be predicted say why.
 ///
@@ -113,7 +112,7 @@ impl<'a> Sources<'a> {
         }
         let prediction = self.prediction(cell, &strategy, &cluster, profile)?;
         let crowd = ground.crowd(cell.workers, self.study.machine.cores);
-        let changed = (cell.tuned || cell.policy.is_some()).then(|| OTHERWISE_DONE.to_owned());
+        let changed = (cell.workers > 1 && (cell.tuned || cell.policy.is_some())).then(|| OTHERWISE_DONE.to_owned());
         let doubts = ground.doubts.into_iter().chain(crowd).chain(changed).collect();
         Ok(Predicted::of(&prediction, cell.workers * profile.local_batch).doubting(doubts))
     }
@@ -221,8 +220,12 @@ impl<'a> Sources<'a> {
             return as_played(cell, &job, prediction);
         }
         let space = self.space(cell, strategy);
-        let answer =
-            search(&Question { cluster, profile, workers, space: &space }).map_err(|error| error.to_string())?;
+        let question = Question { cluster, profile, workers, space: &space };
+        let mut answer = search(&question).map_err(|error| error.to_string())?;
+        if cell.setting.network.is_some() {
+            // As `auto` does there.
+            answer.play_emulated(&question);
+        }
         let Candidate { strategy, prediction, .. } = answer.taken();
         let job = Job { cluster, profile, strategy, workers, local_batch: None };
         let prediction = predict_plan(&job, &prediction.plan).map_err(|error| error.to_string())?;
@@ -251,7 +254,7 @@ fn as_played(cell: &Cell, job: &Job<'_>, mut prediction: Prediction) -> Result<P
     if cell.setting.network.is_none() || hosts < 2 {
         return Ok(prediction);
     }
-    let why = match predict_emulated(job, &prediction.plan, PLAYED_MAX) {
+    let why = match predict_emulated(job, &prediction.plan, EMULATED_MESSAGES_MAX) {
         Ok(played) if played.left_out.is_empty() => return Ok(prediction.with_iteration_s(played.iteration_s)),
         Ok(played) => format!("messages say nothing of {}", played.left_out.join(", ")),
         Err(PredictError::ByMessage(why)) => why,

@@ -178,9 +178,7 @@ impl Subject<'_> {
                 .ok()
                 .map(|changed| changed.0);
         }
-        cluster.within.beta_s_per_byte = cluster.within.beta_s_per_byte.times(1.0 / factor);
-        // By these no rank has chosen anything.
-        cluster.agreed = None;
+        cluster.scale(&["within.beta_s_per_byte"], 1.0 / factor);
         Some(cluster)
     }
 

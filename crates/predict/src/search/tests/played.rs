@@ -1,0 +1,38 @@
+//! Where messages decide among candidates.
+
+use super::*;
+use crate::{estimate_plan, played_emulated};
+
+#[test]
+fn messages_decide_where_links_are_emulated() {
+    let profile = built_in_profile("resnet50").expect("it is built in");
+    let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 4, 2);
+    cluster.across.counted_overhead_s = 50e-6;
+    let strategy = Registry::built_in().parse("schedule=auto,arch=auto").expect("a strategy");
+    let archs = archs_of_world(4);
+    let space = Space { archs, intervals: 0, effort: 20, ..Space::of(Schedulers::built_in(), strategy) };
+    let question = Question { cluster: &cluster, profile: &profile, workers: 8, space: &space };
+    let [before, mut after] = [search(&question), search(&question)].map(|answer| answer.expect("an answer"));
+    let count = after.play_emulated(&question);
+    assert!((2..=8).contains(&count), "{count}");
+    let mut moved = 0;
+    for candidate in &after.candidates[..count] {
+        let (strategy, local_batch) = (&candidate.strategy, Some(candidate.local_batch));
+        let job = Job { cluster: &cluster, profile: &profile, strategy, workers: 8, local_batch };
+        let by_formulas = estimate_plan(&job, &candidate.prediction.plan).expect("a prediction");
+        let played = played_emulated(&job, &by_formulas).expect("it can be played");
+        assert!((candidate.prediction.iteration_s / played.iteration_s - 1.0).abs() < 1e-9, "{}", candidate.strategy);
+        moved += usize::from((played.iteration_s / by_formulas.iteration_s - 1.0).abs() > 1e-3);
+    }
+    assert!(moved > 0, "formulas are not what messages take");
+    // The first is as good as the best of those that were played, and the others follow in their order.
+    let rates: Vec<f64> = after.candidates[..count].iter().map(|one| one.prediction.samples_per_s).collect();
+    let most = rates.iter().copied().fold(0.0, f64::max);
+    assert!(rates[0] >= most * (1.0 - WORTH) && rates[1..].is_sorted_by(|one, other| one >= other), "{rates:?}");
+    // What was not looked at is as it was.
+    let rest = |answer: &Answer, count: usize| -> Vec<f64> {
+        answer.candidates[count..].iter().map(|one| one.prediction.iteration_s).collect()
+    };
+    let unplayed = rest(&after, count);
+    assert_eq!(unplayed, rest(&before, before.candidates.len() - unplayed.len()));
+}
