@@ -199,6 +199,8 @@ pub mod samples {
 
 #[cfg(test)]
 mod tests {
+    use paceline_train::FollowedOperations;
+
     use super::super::summary::{panels, samples::study};
     use super::samples::{predict, predicted};
     use super::*;
@@ -254,6 +256,10 @@ mod tests {
             assert_eq!(with(rows, open), "bytescheduler-ps", "{open}");
         }
         // An algorithm that the runtime picks leaves nothing open.
-        assert_eq!(with(rows, "sync=bsp,schedule=none,arch=a2a:auto,protocol=auto"), "bsp-a2a");
+        let closed = "sync=bsp,schedule=none,arch=a2a:auto,protocol=auto";
+        assert_eq!(with(rows, closed), "bsp-a2a");
+        // What a policy decides is predicted without it.
+        rows[0].result.as_mut().expect("it was measured").followed = Some(FollowedOperations::default());
+        assert_eq!(with(rows, closed), "bytescheduler-ps");
     }
 }

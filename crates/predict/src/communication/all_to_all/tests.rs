@@ -1,6 +1,6 @@
 use paceline_collective::cost::Load;
 use paceline_collective::registry;
-use paceline_plan::{CollectiveKind, LinkClass, NetworkModel};
+use paceline_plan::{CollectiveKind, LinkClass, LinkCost, NetworkModel};
 
 use super::*;
 use crate::iteration::tests::{plan_of, profile};
@@ -25,11 +25,12 @@ fn places_and_sizes_belong_together() {
 
 /// As the runtime chooses, and what that costs: of links that take what it counts; that it counts more for, as on an
 /// emulated network; of memory that is shared, where fewer rounds are worth more; and of sockets within crowded hosts, where
-/// streams that meet lose time.
+/// streams that meet lose time; and of links that take something else than ranks have agreed on.
 #[test]
 fn what_is_chosen_is_what_the_runtime_chooses() {
     let worlds = [(2, 1), (4, 4), (8, 8), (8, 1), (8, 4), (13, 1), (16, 4), (32, 4)];
-    for ((workers, per_host), kind) in worlds.into_iter().flat_map(|world| [0, 1, 2, 3].map(move |kind| (world, kind)))
+    for ((workers, per_host), kind) in
+        worlds.into_iter().flat_map(|world| [0, 1, 2, 3, 4].map(move |kind| (world, kind)))
     {
         let world = World::of(workers, per_host);
         let mut cluster = Cluster::of_network(NETWORK, world.hosts, per_host);
@@ -39,6 +40,13 @@ fn what_is_chosen_is_what_the_runtime_chooses() {
         cluster.within.fetched = kind == 2;
         if kind == 3 {
             cluster.within.incast_s_per_byte = 0.2e-9.into();
+        }
+        if kind == 4 {
+            // Links that turned out to be others than ranks had agreed.
+            let LinkCosts { within, across, .. } = cluster.link_costs();
+            let within = LinkCost { alpha: 8.0 * within.alpha, overhead: 4.0 * within.alpha, ..within };
+            let across = LinkCost { alpha: 0.5 * across.alpha, overhead: 0.4 * across.alpha, ..across };
+            cluster.agreed = Some(LinkCosts { within, across, fetched: per_host > 1, ..cluster.link_costs() });
         }
         let found = AllToAll::of(&cluster, world, "auto", 1 << 30, 0.0).expect("an algorithm");
         let links = cluster.link_costs_among(found.world.hosts);
