@@ -242,7 +242,7 @@ pub fn played_emulated(job: &Job<'_>, prediction: &Prediction) -> Result<Predict
         return Err(PredictError::ByMessage(format!("messages say nothing of {}", played.left_out.join(", "))));
     }
     let formulas_s = estimate_plan(&job, &prediction.plan)?.iteration_s;
-    Ok(prediction.clone().with_iteration_s(prediction.iteration_s * played.iteration_s / formulas_s))
+    Ok(prediction.clone().with_iteration_s(played.iteration_s * (prediction.iteration_s / formulas_s)))
 }
 
 /// The cluster without constants that say nothing of messages.

@@ -39,6 +39,17 @@ fn four_hosts() -> Communicator {
     Communicator { ranks: 32, hosts: 4, compute_capability: 90, nvls: true, nvswitch: true, ..of_graph }
 }
 
+/// Hosts of one rank each over sockets, whose rings have two channels; a tree's carry twice as much within a host.
+fn single_ranks(hosts: u32, channel_gb_s: f32) -> Communicator {
+    let ring = Graph { channels: 2, intra_gb_s: channel_gb_s, inter_gb_s: channel_gb_s, ..Graph::default() };
+    let mut single = Communicator { ranks: hosts, hosts, ..Communicator::of_graph(ring) };
+    // PAT goes by the tree's graph.
+    for algorithm in [Algorithm::Tree, Algorithm::Pat] {
+        single.graphs[algorithm.number()] = Graph { intra_gb_s: 2.0 * channel_gb_s, ..ring };
+    }
+    single
+}
+
 #[test]
 fn one_host_of_h100_in_2_30() {
     let tables = tables("2.30.7", &one_host());
@@ -108,14 +119,7 @@ fn a_published_log_of_2_20() {
 /// Calls had four channels: there are two of each.
 #[test]
 fn a_published_log_of_2_29() {
-    let ring = Graph { channels: 2, intra_gb_s: 1.2, inter_gb_s: 1.2, ..Graph::default() };
-    let tree = Graph { intra_gb_s: 2.4, tree_pattern: true, ..ring };
-    let hosts = Communicator { ranks: 2, hosts: 2, compute_capability: 120, ..Communicator::of_graph(ring) };
-    let mut hosts = Communicator { channels: 4, ..hosts };
-    // PAT goes by the tree's graph.
-    for algorithm in [Algorithm::Tree, Algorithm::Pat] {
-        hosts.graphs[algorithm.number()] = tree;
-    }
+    let hosts = Communicator { compute_capability: 120, channels: 4, ..single_ranks(2, 1.2) };
     let tables = tables("2.29.7", &hosts);
     let gathered = ["11.6/2.4", "22.5/0.0", "22.4/4.8"];
     let collnet = ["5.0/0.0", "8.5/0.0", "14.0/0.0"];
@@ -162,13 +166,7 @@ fn a_published_log_of_2_29() {
 /// trees have two channels of 0.6 GB/s; a host's only rank is a tree, whose channels carry twice as much within a host.
 #[test]
 fn a_log_of_ours_of_2_28() {
-    let ring = Graph { channels: 2, intra_gb_s: 0.6, inter_gb_s: 0.6, inter: Path::Phb, ..Graph::default() };
-    let tree = Graph { intra_gb_s: 1.2, tree_pattern: true, ..ring };
-    let mut hosts = Communicator { ranks: 4, hosts: 4, compute_capability: 90, ..Communicator::of_graph(ring) };
-    for algorithm in [Algorithm::Tree, Algorithm::Pat] {
-        hosts.graphs[algorithm.number()] = tree;
-    }
-    let tables = tables("2.28.9", &hosts);
+    let tables = tables("2.28.9", &Communicator { compute_capability: 90, ..single_ranks(4, 0.6) });
     let gathered = ["21.6/0.8", "39.5/0.0", "50.4/1.6"];
     let collnet = ["5.0/0.0", "8.5/0.0", "14.0/0.0"];
     for &function in Function::ALL {

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use paceline_plan::{Cluster, Constant, EmulationError, MeasuredRange, NetworkModel, Profile};
 use paceline_predict::search::{Candidate, Question, Room, Space, Surroundings, archs_of_world, search};
-use paceline_predict::{
-    EMULATED_MESSAGES_MAX, Job, PredictError, Prediction, predict_emulated, predict_plan, predict_scheduled,
-};
+use paceline_predict::{Job, PredictError, Prediction, played_emulated, predict_plan, predict_scheduled};
 use paceline_schedule::Schedulers;
 use paceline_strategy::{Strategy, Value};
 use paceline_train::interfere;
@@ -254,9 +252,8 @@ fn as_played(cell: &Cell, job: &Job<'_>, mut prediction: Prediction) -> Result<P
     if cell.setting.network.is_none() || hosts < 2 {
         return Ok(prediction);
     }
-    let why = match predict_emulated(job, &prediction.plan, EMULATED_MESSAGES_MAX) {
-        Ok(played) if played.left_out.is_empty() => return Ok(prediction.with_iteration_s(played.iteration_s)),
-        Ok(played) => format!("messages say nothing of {}", played.left_out.join(", ")),
+    let why = match played_emulated(job, &prediction) {
+        Ok(played) => return Ok(played),
         Err(PredictError::ByMessage(why)) => why,
         Err(error) => return Err(error.to_string()),
     };

@@ -1,6 +1,7 @@
 //! Cells whose runs are made up: what is predicted of them, and from what.
 
 use paceline_plan::{LinkCost, LinkCosts, ProfileTensor, Step};
+use paceline_predict::{EMULATED_MESSAGES_MAX, predict_emulated};
 use paceline_schedule::{Schedule, ScheduleError, Workload};
 use paceline_strategy::{Aspect, Call};
 use paceline_train::CommunicationCost;
