@@ -357,10 +357,11 @@ fn calls_are_tuned_while_the_plan_is_chosen() {
         let files = ["--json", &json_text, "--dump-parameters", &dump_text];
         let outcome = train(&[&job[..], &files, more].concat()).expect_code(0);
         let is_told = |words: &str| outcome.stdout.lines().any(|line| line.starts_with(words));
-        assert!(is_told("auto: from iteration 8 on "), "{outcome:#?}");
+        assert!(is_told("auto: from iteration "), "{outcome:#?}");
         assert_eq!(is_told("tuning: "), !more.is_empty(), "{outcome:#?}");
         let report = report(&json);
-        assert_eq!(report["decisions"][0]["iteration"], 8, "{report:#}");
+        // Or after a further five iterations, if these still get faster.
+        assert!([8, 13].contains(&report["decisions"][0]["iteration"].as_u64().expect("a number")), "{report:#}");
         if !more.is_empty() {
             let tuning = &report["tuning"];
             assert!(tuning["tuned_iterations"].as_u64().is_some_and(|count| count > 0), "{tuning:#}");

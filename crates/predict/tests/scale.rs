@@ -159,19 +159,26 @@ fn a_hundred_thousand_workers() {
 /// All that `paceline plan` says of the largest model of the study: the whole lossless space, the reasons, and DDP.
 #[test]
 fn a_plan_with_its_reasons() {
-    for (name, workers) in [("study-10gbe", 32), ("25gbe+pcie4:8x4", 32)] {
-        let (cluster, profile) = (Cluster::named(name).unwrap(), built_in_profile("bert-large").unwrap());
+    let wired = |name: &str, topology: &str| Cluster { topology: topology.into(), ..Cluster::named(name).unwrap() };
+    let clusters = [
+        wired("study-10gbe", "flat"),
+        wired("25gbe+pcie4:8x4", "flat"),
+        // Programs of all algorithms are simulated on it, and under one switch.
+        wired("25gbe+pcie4:32x1", "fat-tree:8:2"),
+    ];
+    for cluster in &clusters {
+        let (name, workers, profile) = (&cluster.name, 32, built_in_profile("bert-large").unwrap());
         let space = Space::default();
-        let question = Question { cluster: &cluster, profile: &profile, workers, space: &space };
+        let question = Question { cluster, profile: &profile, workers, space: &space };
         let begin = Instant::now();
         let answer = search(&question).unwrap();
         let searched = begin.elapsed().as_secs_f64();
         let (reasons, ddp) = (explain(&question, &answer).sentences.len(), ddp_settings(&question, &answer).unwrap());
         let all = begin.elapsed().as_secs_f64();
         println!(
-            "{name}: bert-large planned in {searched:.2} s ({} predictions), with {reasons} reasons and {ddp} in {all:.2} s \
-             (of {PLANNED_S} s)",
-            answer.predictions
+            "{name}, {}: bert-large planned in {searched:.2} s ({} predictions), with {reasons} reasons and {ddp} in \
+             {all:.2} s (of {PLANNED_S} s)",
+            cluster.topology, answer.predictions
         );
         assert!(all < SLACK * PLANNED_S, "{name}: {all} s");
         held_at_most();

@@ -3,8 +3,8 @@
 //! 1. *Begin.* What a strategy leaves open (`arch=auto`, `schedule=auto`) cannot be chosen before anything is known: the first
 //!    iterations run as wait-free backpropagation, all-to-all unless the arch is fixed. Lossless like everything that follows;
 //!    lossy methods are chosen only where the strategy itself names them.
-//! 2. *Measure.* Of the last of these iterations it is noted when each gradient was final and how long forward and the
-//!    optimiser took ([`measured_profile`](crate::measured_profile)); then operations are timed while
+//! 2. *Measure.* When iterations get no faster any more ([`settling`]), of the last of them it is noted when each gradient was final and
+//!    how long forward and the optimiser took ([`measured_profile`](crate::measured_profile)); then operations are timed while
 //!    nothing is computed: alone, several at once, and some that overtake others; through the same calls as gradients, all-to-all
 //!    and, where shards have been met, over all of these ([`cluster`]). Where a pass of forward and backward is short, each is timed
 //!    behind one, as it comes in an iteration; such passes change neither parameters nor buffers.
@@ -28,6 +28,7 @@ mod cluster;
 mod decision;
 mod experience;
 mod history;
+mod settling;
 mod step;
 mod watch;
 
@@ -37,5 +38,6 @@ pub use decision::Decision;
 pub(crate) use decision::Decisions;
 pub(crate) use experience::{Course, Experience};
 pub(crate) use history::History;
+pub(crate) use settling::Settling;
 pub(crate) use step::Step;
 pub(crate) use watch::{Judgement, WINDOW, Watch, holds};

@@ -7,7 +7,7 @@ use paceline_comm::{CallOptions, Reduction};
 use paceline_plan::Plan;
 use paceline_strategy::Strategy;
 
-use crate::auto::{Choosing, Chosen, Decision, History, Judgement, Step, WINDOW, Watch};
+use crate::auto::{Choosing, Chosen, Decision, History, Judgement, Settling, Step, WINDOW, Watch};
 use crate::computed::{Computed, measured_profile};
 use crate::data::Batch;
 use crate::error::{TrainError, WhileTraining};
@@ -22,6 +22,9 @@ use crate::planning::{Known, MEASURING, MEASURING_WARM_UP, Planning};
 use crate::tuning::{FusionReport, TuningNews};
 use crate::update_rule::UpdateRule;
 use crate::worker::{Worker, counted_from};
+
+/// A training of so many parts waits for iterations to settle in the first of them only.
+const SETTLING_PART: usize = 4;
 
 /// The plans of a training, one after the other: what the strategy gives; then, if it plans from measurements, what it
 /// gives when they are there, or what is chosen and watched if it leaves something open, or what wins of its fusion thresholds; or those of
@@ -54,8 +57,11 @@ enum Next {
     Given(VecDeque<Stage>),
     /// Planned when enough iterations have been measured.
     Measured,
-    /// Chosen then.
-    Chosen,
+    /// Chosen before this iteration, if iterations have settled by then.
+    Chosen {
+        settling: Settling,
+        iteration: usize,
+    },
     /// Chosen, and compared with its prediction in this iteration.
     Watched {
         watch: Watch,
@@ -79,7 +85,7 @@ impl First {
         let Some(given) = &options.plan else {
             let (plan, measured) = planning.first(&Known::default(), None)?;
             let next = match (planning.strategy.is_open(), measured) {
-                (true, _) => Next::Chosen,
+                (true, _) => Next::Chosen { settling: Settling::default(), iteration: MEASURING_WARM_UP },
                 (false, true) => Next::Nothing,
                 (false, false) => Next::Measured,
             };
@@ -151,9 +157,8 @@ impl<'a> Stages<'a> {
     /// on the update's first batch, which leave nothing behind.
     pub(crate) fn before_update(&mut self, worker: &mut Worker, batch: NextBatch<'_>) -> Result<(), TrainError> {
         let iteration = worker.iteration();
-        if matches!(self.next, Next::Measured | Next::Chosen) && iteration == MEASURING_WARM_UP {
+        if matches!(self.next, Next::Measured) && iteration == MEASURING_WARM_UP {
             let _ = worker.take_phases();
-            let _ = self.history.end_window();
         }
         let first = self.executed.is_empty();
         if !first && self.boundary() != Some(iteration) {
@@ -169,7 +174,7 @@ impl<'a> Stages<'a> {
     /// After each update: how long it has taken.
     pub(crate) fn note(&mut self, update: Duration) {
         match &mut self.next {
-            Next::Chosen | Next::Watched { .. } => self.history.note(update),
+            Next::Chosen { .. } | Next::Watched { .. } => self.history.note(update),
             Next::Fused(fusion) => fusion.note(update),
             Next::Nothing | Next::Given(_) | Next::Measured => {}
         }
@@ -231,8 +236,8 @@ impl<'a> Stages<'a> {
         match &self.next {
             Next::Nothing => None,
             Next::Given(stages) => stages.front().map(|stage| stage.first_iteration),
-            Next::Measured | Next::Chosen => Some(MEASURING_WARM_UP + MEASURING),
-            Next::Watched { iteration, .. } => Some(*iteration),
+            Next::Measured => Some(MEASURING_WARM_UP + MEASURING),
+            Next::Chosen { iteration, .. } | Next::Watched { iteration, .. } => Some(*iteration),
             Next::Fused(fusion) => fusion.boundary(),
         }
     }
@@ -241,7 +246,7 @@ impl<'a> Stages<'a> {
     fn advance(&mut self, worker: &mut Worker, batch: NextBatch<'_>) -> Result<bool, TrainError> {
         match &mut self.next {
             Next::Nothing => return Ok(false),
-            Next::Chosen | Next::Watched { .. } => return self.advance_open(worker, batch),
+            Next::Chosen { .. } | Next::Watched { .. } => return self.advance_open(worker, batch),
             Next::Fused(fusion) => {
                 let plan = fusion.next_step(worker.iteration())?;
                 let is_over = fusion.boundary().is_none();
@@ -305,6 +310,14 @@ impl<'a> Stages<'a> {
     fn advance_open(&mut self, worker: &mut Worker, batch: NextBatch<'_>) -> Result<bool, TrainError> {
         let iteration = worker.iteration();
         let (measured_s, uncertain) = self.end_window(worker)?;
+        if let Next::Chosen { mut settling, .. } = self.next
+            && self.is_settling(&mut settling, measured_s, iteration)
+        {
+            // What is planned from is measured from here on.
+            let _ = worker.take_phases();
+            self.next = Next::Chosen { settling, iteration: iteration + MEASURING };
+            return Ok(false);
+        }
         let watch = match std::mem::replace(&mut self.next, Next::Nothing) {
             Next::Watched { watch, .. } => Some(watch),
             _ => None,
@@ -337,6 +350,13 @@ impl<'a> Stages<'a> {
         let windows = if self.plan.shards > 0 { watch.windows() } else { 1 };
         self.next = Next::Watched { watch, iteration: iteration + windows * WINDOW };
         Ok(changed)
+    }
+
+    /// Are further iterations to be measured before something is chosen? Behind the warm-up in any case; then while they get faster, but the
+    /// more of a training has gone by, the less a choice is worth.
+    fn is_settling(&self, settling: &mut Settling, measured_s: f64, iteration: usize) -> bool {
+        let is_warm_up = iteration == MEASURING_WARM_UP;
+        settling.goes_on(measured_s) && (is_warm_up || SETTLING_PART * (iteration + MEASURING) <= self.iterations)
     }
 
     /// The median of the window's updates, and by which share of it they differ (half of the 95 % interval of their mean), of

@@ -211,11 +211,12 @@ impl<'a> TunedCalls<'a> {
     /// What a call of this number takes, by the policy.
     fn choose(&mut self, place: usize, number: u64, options: &CallOptions) -> Made {
         let &Called { context, key, state, .. } = self.kinds.of(place);
-        // The time of a caller's choice is neither the default's nor that of what was tried.
-        let (choice, seconds) = match has_chosen(options) {
-            true => (Choice::Default, f64::NAN),
-            false => (self.choice_of(key, &state, Some(number)), 0.0),
+        let choice = match chooses_for_all(options) {
+            true => Choice::Default,
+            false => self.choice_of(key, &state, Some(number)),
         };
+        // The time of a caller's choice is neither the default's nor that of what was tried.
+        let seconds = if has_chosen(options) { f64::NAN } else { 0.0 };
         Made { context, number, choice, calls: 1, seconds, longest: 1.0 }
     }
 
@@ -223,7 +224,7 @@ impl<'a> TunedCalls<'a> {
     fn stands(&mut self, place: usize, options: &CallOptions) -> Choice {
         let &Called { key, state, stands, .. } = self.kinds.of(place);
         match stands {
-            _ if has_chosen(options) => Choice::Default,
+            _ if chooses_for_all(options) => Choice::Default,
             Some(choice) => choice,
             None => {
                 let choice = self.choice_of(key, &state, None);
@@ -251,7 +252,7 @@ impl<'a> TunedCalls<'a> {
         call: &Call,
         options: &CallOptions,
     ) -> CallOptions {
-        if has_chosen(options) {
+        if chooses_for_all(options) {
             return options.clone();
         }
         let state = self.state(collective, bytes, call);
@@ -424,13 +425,18 @@ impl Made {
     }
 }
 
+/// Has the caller chosen something on which all ranks must agree, and so all of them? Then nothing is chosen here. What else he may
+/// choose each rank may by itself: that stays, and of the rest all ranks take the same.
+fn chooses_for_all(options: &CallOptions) -> bool {
+    options.algorithm.is_some() || options.chunk_bytes.is_some()
+}
+
 /// Has the caller chosen something of what is tuned?
 fn has_chosen(options: &CallOptions) -> bool {
-    options.algorithm.is_some()
+    chooses_for_all(options)
         || options.protocol != Protocol::Auto
         || options.lanes.is_some()
         || options.reducing_threads.is_some()
-        || options.chunk_bytes.is_some()
 }
 
 /// What calls have taken, those that were not timed as long as others of their context, or as they are believed to take.

@@ -31,7 +31,7 @@ fn what_is_chosen_is_lossless_and_can_be_repeated() {
             assert_eq!(*dump, dumps[0], "ranks differ");
         }
         assert_close(&dumps[0], &expected, &format!("auto on {workers} workers, {shards} shards"));
-        // Eight iterations are measured; what is chosen then leaves nothing open but the schedule's name.
+        // Eight iterations are measured of so few; what is chosen then leaves nothing open but the schedule's name.
         assert_eq!(executed.stages[0].first_iteration, 0);
         let chosen = &executed.stages[1];
         assert_eq!((chosen.first_iteration, chosen.plan.version), (8, 2));
@@ -128,7 +128,9 @@ fn decisions_are_told_and_compared_with_what_was_measured() {
     for (report, heard) in reports.iter().zip(&heard) {
         assert_eq!(heard.len(), report.decisions.len());
         let first = &heard[0];
-        assert_eq!((first.iteration, first.changed, first.measured_iteration_s), (8, true, None));
+        // Or after a further five, if they still get faster.
+        assert!([8, 13].contains(&first.iteration), "{first:?}");
+        assert_eq!((first.changed, first.measured_iteration_s), (true, None));
         assert!(first.predicted_iteration_s > 0.0 && !first.reasons.is_empty());
         // Repetitions are never all alike.
         assert!(
@@ -215,7 +217,7 @@ fn what_no_longer_holds_is_decided_again() {
 fn in_another_world_another_plan_is_chosen() {
     const START_UP: &str = "8ms";
     const COMPUTES: Duration = Duration::from_millis(20);
-    // Behind the first window, so that those two follow in which nothing takes what was expected.
+    // Two windows follow in which nothing takes what was expected, wherever the first ones end.
     const CHANGES_AT: usize = 28;
     let data = sample(60, 10);
     let directory = Directory::new();
@@ -223,7 +225,7 @@ fn in_another_world_another_plan_is_chosen() {
     let options = TrainOptions {
         strategy: format!("schedule=auto,arch=a2a:auto:{START_UP}"),
         batch: BatchSize::Global(2),
-        iterations: Some(CHANGES_AT + 2 * 20 + 4),
+        iterations: Some(CHANGES_AT + 3 * 20 + 4),
         dump_plan: Some(path.clone()),
         ..options()
     };

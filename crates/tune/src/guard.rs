@@ -216,6 +216,13 @@ impl Guard {
         self.all.excess_s += counted_s;
     }
 
+    /// Contexts begin anew, with other choices. What all of them have cost and gained together stays.
+    pub fn start_over(&mut self) {
+        let contexts: Vec<Context> = self.watches.keys().copied().collect();
+        contexts.iter().for_each(|context| self.stands_anew(context));
+        self.watches.clear();
+    }
+
     /// May what stands in a context go on? Not if its calls have taken more than the default's, all in all, and so much that the
     /// promise is in danger: then it is worse, whatever its median is. Its longest call is no reason: a single one may be anybody's fault.
     pub fn may_stand(&self, context: &Context) -> bool {

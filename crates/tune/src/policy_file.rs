@@ -1,5 +1,7 @@
 //! Policies as files: what was learned on one day or by somebody else, in TOML that a person can read and write.
 
+use std::collections::BTreeMap;
+
 use paceline_plan::CollectiveKind;
 use serde::{Deserialize, Serialize};
 
@@ -107,11 +109,11 @@ pub fn read(text: &str) -> Result<Policy, PolicyError> {
     if file.schema != SCHEMA || file.state_version != STATE_VERSION {
         return Err(PolicyError::Version { schema: file.schema, state: file.state_version });
     }
-    let mut entries = Vec::new();
-    for (number, rule) in file.rule.iter().enumerate() {
-        check(number + 1, rule)?;
-        if let Some(before) = file.rule[..number].iter().position(|other| other.context.key() == rule.context.key()) {
-            return Err(PolicyError::Twice { rule: number + 1, before: before + 1 });
+    let (mut entries, mut known) = (Vec::new(), BTreeMap::new());
+    for (rule, number) in file.rule.iter().zip(1..) {
+        check(number, rule)?;
+        if let Some(before) = known.insert(rule.context.key(), number) {
+            return Err(PolicyError::Twice { rule: number, before });
         }
         let family = Family { algorithm: rule.algorithm, protocol: rule.protocol };
         let Rule { channels, threads, chunk_log2, .. } = *rule;

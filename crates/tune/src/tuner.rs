@@ -108,6 +108,16 @@ impl Tuner {
         Tuner::new(Box::<Thompson>::default(), seed)
     }
 
+    /// Calls have other choices from here on: nothing that is known of them holds. What is promised of the whole job stays: the errors that
+    /// its trials may make together, and the account of what everything tried has cost. The learner is the one that ships.
+    pub fn start_over(&mut self) {
+        self.learner = Box::<Thompson>::default();
+        self.guard.start_over();
+        self.courses.clear();
+        self.remembered.clear();
+        self.situations.clear();
+    }
+
     /// What an earlier job has learned on this cluster. It counts as a few samples of each choice, and makes exploration short; a
     /// trial comes all the same.
     pub fn remember(&mut self, lessons: impl IntoIterator<Item = Lesson>) {

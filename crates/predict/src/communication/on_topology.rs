@@ -1,5 +1,5 @@
 use paceline_collective::cost::Load;
-use paceline_collective::{Algorithm, Topology, tiles};
+use paceline_collective::{Algorithm, Topology, WINDOW, tiles};
 use paceline_plan::{Cluster, Hosts, LinkCosts};
 
 use super::World;
@@ -19,6 +19,13 @@ pub(crate) const COMPARED_HOSTS_MAX: usize = 1 << 10;
 
 /// Messages of a simulated operation, at most, unless one tile has more: what takes a quarter of a second.
 const MESSAGES_MAX: usize = 1 << 18;
+
+/// So many are simulated of every operation.
+const MESSAGES_WHOLE: usize = 1 << 15;
+
+/// So many further tiles take what as many before them did, or more of a short program: a tile waits for the one that is a window ahead of
+/// it, so windows follow each other, once the first of them are under way.
+const PERIOD: usize = 2 * WINDOW;
 
 /// Programs on a cluster's topology.
 pub(crate) struct Simulated {
@@ -67,23 +74,45 @@ impl Simulated {
     /// The topology has no room for so many hosts, or the program would never end.
     pub fn there(&self, algorithm: &dyn Algorithm, bytes: usize, tile_bytes: usize) -> Result<There, PredictError> {
         let program = PreparedProgram::of_algorithm(algorithm, &self.topology, 0)?;
-        // Fewer and larger tiles where there would be too many messages.
-        let tiles_max = (MESSAGES_MAX / program.messages().max(1)).max(1);
-        let tile_bytes = if tiles(bytes, tile_bytes) > tiles_max { bytes.div_ceil(tiles_max) } else { tile_bytes };
-        let load = Load { bytes, tile_bytes, window: paceline_collective::WINDOW };
-        let played = |shape: Shape| -> Result<(f64, f64), PredictError> {
-            let network = Network::new(shape, &self.hosts, &self.speeds)?;
-            let combining = Combining::InsteadOfReceiving;
-            let machine = Machine { gamma: self.gamma, combining, ..Machine::new(&network) };
-            let outcome = simulate(&program, &load, &machine)?;
-            Ok((outcome.seconds, carried_s(&outcome, &network)))
-        };
-        let ((there_s, busiest_there_s), (flat_s, busiest_flat_s)) = (played(self.shape)?, played(Shape::Flat)?);
+        let played = |shape: Shape| self.played(shape, &program, bytes, tile_bytes);
+        let ([there_s, busiest_there_s], [flat_s, busiest_flat_s]) = (played(self.shape)?, played(Shape::Flat)?);
         Ok(There {
             alone: times(there_s, flat_s),
             busy: times(busiest_there_s, busiest_flat_s),
             carried_s_per_byte: busiest_there_s / bytes.max(1) as f64,
         })
+    }
+
+    /// Seconds of an operation, and those for which its busiest link carries messages. Of many tiles some are simulated, and the others
+    /// take what each of these adds; where even those would be too many messages, fewer and larger ones take their place.
+    fn played(
+        &self,
+        shape: Shape,
+        program: &PreparedProgram,
+        bytes: usize,
+        tile_bytes: usize,
+    ) -> Result<[f64; 2], PredictError> {
+        let network = Network::new(shape, &self.hosts, &self.speeds)?;
+        let combining = Combining::InsteadOfReceiving;
+        let machine = Machine { gamma: self.gamma, combining, ..Machine::new(&network) };
+        let of = |bytes: usize, tile_bytes: usize| -> Result<[f64; 2], PredictError> {
+            let outcome = simulate(program, &Load { bytes, tile_bytes, window: WINDOW }, &machine)?;
+            Ok([outcome.seconds, carried_s(&outcome, &network)])
+        };
+        let (count, messages) = (tiles(bytes, tile_bytes), program.messages().max(1));
+        let tiles_max = (MESSAGES_MAX / messages).max(1);
+        if count > tiles_max && tiles_max < 3 * PERIOD {
+            return of(bytes, bytes.div_ceil(tiles_max));
+        }
+        let period = PERIOD.max(MESSAGES_WHOLE / messages / 2 / WINDOW * WINDOW);
+        let further = count.saturating_sub(2 * period) / period;
+        let first_bytes = bytes - further * period * tile_bytes;
+        let first = of(first_bytes, tile_bytes)?;
+        if further == 0 {
+            return Ok(first);
+        }
+        let without = of(first_bytes - period * tile_bytes, tile_bytes)?;
+        Ok([0, 1].map(|which| first[which] + further as f64 * (first[which] - without[which])))
     }
 }
 
@@ -99,7 +128,8 @@ pub(super) fn times(there_s: f64, flat_s: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use paceline_plan::{Constant, LinkClass, NetworkModel};
+    use paceline_collective::registry;
+    use paceline_plan::{CollectiveKind, Constant, LinkClass, NetworkModel};
 
     use super::super::AllToAll;
     use super::*;
@@ -160,6 +190,40 @@ mod tests {
             let seconds = costs(&cluster(hosts, 0.0), shape, "bcube", bytes).alone_s(bytes);
             let expected = 2.0 * (hosts - 1) as f64 / hosts as f64 * bytes as f64 * BETA / ports;
             assert!((seconds / expected - 1.0).abs() < 0.05, "{shape}: {seconds} {expected}");
+        }
+    }
+
+    /// What many tiles take follows from some, to a percent or so: where links between switches are full, where flows meet by chance, and
+    /// where latencies are all that counts.
+    #[test]
+    fn further_tiles_take_what_those_before_them_did() {
+        let tile_bytes = 1 << 16;
+        let bytes = 1200 * tile_bytes + tile_bytes / 2;
+        let cases = [
+            (0.0, "tree:4:4"),
+            (50e-6, "tree:4:4"),
+            (5e-3, "tree:4:4"),
+            (50e-6, "fat-tree:4:2:hash"),
+            (50e-6, "torus:4x4"),
+        ];
+        for (alpha_s, shape) in cases {
+            let (cluster, world) = (cluster(16, alpha_s), World::of(16, 1).on(shape.parse().expect("a shape")));
+            let simulated = Simulated::new(&world, &cluster.link_costs(), &cluster).expect("few ranks");
+            for name in ["ring", "halving-doubling", "double-binary-tree"] {
+                let algorithm = registry::find(CollectiveKind::AllReduce, name).expect("an algorithm");
+                let program = PreparedProgram::of_algorithm(algorithm, &simulated.topology, 0).expect("a program");
+                let network = Network::new(world.shape, &simulated.hosts, &simulated.speeds).expect("room");
+                let combining = Combining::InsteadOfReceiving;
+                let machine = Machine { gamma: simulated.gamma, combining, ..Machine::new(&network) };
+                let load = Load { bytes, tile_bytes, window: WINDOW };
+                let outcome = simulate(&program, &load, &machine).expect("an end");
+                let whole = [outcome.seconds, carried_s(&outcome, &network)];
+                let found = simulated.played(world.shape, &program, bytes, tile_bytes).expect("an end");
+                for (found_s, whole_s) in found.into_iter().zip(whole) {
+                    let off = found_s / whole_s - 1.0;
+                    assert!(off.abs() < 0.015, "{name} on {shape}, {alpha_s} s: {found:?}, {whole:?} in full");
+                }
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use super::conduct::Conduct;
 use super::summary::Tally;
 use super::together::{Company, SHORT_PASS_S};
 use super::{median, relative_half_width, with_passes};
-use crate::auto::{Choosing, Chosen, Decision, Experience, Step, holds};
+use crate::auto::{Choosing, Chosen, Decision, Experience, Settling, Step, holds};
 use crate::computed::{measured_profile, slowed_profile};
 use crate::error::TrainError;
 use crate::exchange::Carrier;
@@ -38,10 +38,7 @@ impl Choice {
 impl Conduct<'_> {
     /// What `strategy=auto` finds here, from the profile that is replayed or from a few iterations that do not count.
     pub(super) fn choose(&mut self) -> Result<(), TrainError> {
-        let mut tally = Tally::default();
-        if self.model.replay.is_none() {
-            self.block(MEASURING_WARM_UP, MEASURING, &mut tally)?;
-        }
+        let tally = if self.model.replay.is_none() { self.settled()? } else { Tally::default() };
         let chosen = self.search(&tally, &[], 1)?.map_err(TrainError::Options)?;
         let mut experience = Experience::default();
         let step = Step::after(&chosen, &mut experience, &self.plan, None);
@@ -51,6 +48,20 @@ impl Conduct<'_> {
         let decision = step.decision(self.iterations, &self.plan);
         self.choice = Some(Choice { decision, abandoned: Vec::new(), experience, stays: false });
         Ok(())
+    }
+
+    /// The last few of so many iterations that they get no faster any more. None of them counts.
+    fn settled(&mut self) -> Result<Tally, TrainError> {
+        let (mut settling, mut count) = (Settling::default(), MEASURING_WARM_UP);
+        loop {
+            let mut tally = Tally::default();
+            // The first iteration after a pause is not like the others.
+            self.block(1, count, &mut tally)?;
+            if !settling.goes_on(median(self.iterations(&tally)?)) {
+                return Ok(tally);
+            }
+            count = MEASURING;
+        }
     }
 
     /// The iterations that count have taken so long. Where their median is off what was expected, the network is measured and plans are

@@ -115,6 +115,26 @@ mod tests {
         calls.played(made.choice, state.collective, &plain).0
     }
 
+    /// On the algorithm and the tiles ranks must agree: how a rank's own messages travel is no reason to leave the policy alone there.
+    #[test]
+    fn one_rank_alone_may_say_how_its_messages_travel() {
+        let chosen = on_tuned_ranks(2, |communicator, calls| {
+            let policy = policy(calls, number_of("ring"));
+            assert!(calls.follow(Some(&policy)).unwrap());
+            let lanes = (communicator.rank() == 1).then_some(1);
+            let own = CallOptions { lanes, ..CallOptions::default() };
+            let bytes = 4 * ELEMENTS;
+            for _ in 0..3 {
+                let mut data = [1.0f32; ELEMENTS];
+                calls.all_reduce(&mut data, Reduction::Sum, &CALL, &own).unwrap();
+                assert_eq!(data, [2.0; ELEMENTS]);
+            }
+            let CallOptions { algorithm, lanes, .. } = calls.options_for(CollectiveKind::AllReduce, bytes, &CALL, &own);
+            (algorithm, lanes)
+        });
+        assert_eq!(chosen, [2, 1].map(|lanes| (Some("ring".to_owned()), Some(lanes))));
+    }
+
     #[test]
     fn what_all_ranks_have_is_followed_and_nothing_is_learned() {
         let chosen = on_tuned_ranks(3, |_, calls| {

@@ -117,6 +117,15 @@ impl Learning {
         situations.values().flatten().for_each(|situation| self.forget(situation));
     }
 
+    /// Calls have other choices from here on. What is known of them goes; what the job's trials may err together, and what all that was
+    /// tried has cost it, does not.
+    pub(crate) fn start_over(&mut self) {
+        self.tuner.start_over();
+        self.decisions.clear();
+        self.ledgers.clear();
+        (self.remembered, self.observed) = (Remembered::default(), Observed::default());
+    }
+
     /// The network has changed while all calls of a context were the default's.
     pub(crate) fn changed(&mut self, situation: &Situation) {
         self.forget(situation);

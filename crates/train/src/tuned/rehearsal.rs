@@ -322,7 +322,7 @@ impl TunedCalls<'_> {
         self.leader = leader;
         let outcome = outcome?;
         let next = match (&mut self.leader, &situation) {
-            (Some(leader), Some(situation)) => Some(leader.rehearsed(situation, &outcome)),
+            (Some(leader), Some(situation)) => Some(leader.rehearsed(self.policies.active(), situation, &outcome)),
             _ => None,
         };
         self.policies.spread(self.communicator, next.as_ref(), &mut [])?;
@@ -332,9 +332,13 @@ impl TunedCalls<'_> {
 }
 
 impl Leader {
-    /// Learns from a rehearsal; the version that follows.
-    fn rehearsed(&mut self, situation: &Situation, outcome: &Outcome) -> Version {
+    /// Learns from a rehearsal; the version that follows. `active`: the one in force.
+    fn rehearsed(&mut self, active: u64, situation: &Situation, outcome: &Outcome) -> Version {
         outcome.teach(&mut self.learning.tuner, situation, Tuner::rehearsed);
+        if active < self.published.number {
+            // Somebody lacks it, and versions follow each other: it is sent again, and what was learned goes into the next one.
+            return self.published.clone();
+        }
         let stand = self.situations.keys().map(|context| Plays::always(*context, self.learning.stands(context)));
         self.published = Version::new(self.published.number + 1, stand);
         self.published.clone()

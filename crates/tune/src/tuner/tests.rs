@@ -41,6 +41,23 @@ fn third(arm: usize, _: u64) -> f64 {
     }
 }
 
+/// Trials err together as seldom as before, and what was tried has cost what it has.
+#[test]
+fn what_is_promised_of_a_job_outlives_its_choices() {
+    let mut jobs = [0, 1].map(|_| Tuner::shipped(1));
+    jobs.iter_mut().for_each(|tuner| drop(play(tuner, 600, 1, third)));
+    let [mut anew, mut other] = jobs;
+    let trials = anew.trials();
+    anew.start_over();
+    assert_eq!((anew.courses().count(), anew.lessons()), (0, Vec::new()), "nothing is known");
+    assert!(anew.excess() < 0.0 && trials > 0, "{} {trials}", anew.excess());
+    assert_eq!((anew.trials(), anew.next_level()), (trials, other.next_level()));
+    // It learns again.
+    let played = play(&mut anew, 600, 2, third);
+    assert!(played[..BASELINE].iter().all(|&arm| arm == 4), "{:?}", &played[..8]);
+    assert!(matches!(standing(&anew), Standing::Chosen(..)), "{:?}", standing(&anew));
+}
+
 #[test]
 fn the_default_comes_first_and_the_best_stands_at_last() {
     for seed in 0..5 {

@@ -11,6 +11,8 @@ use super::{Measured, Over, Question, Section, in_words, last_text, median_us, n
 const OVER_ORACLE_MAX: f64 = 1.03;
 /// From 100 calls on, at any call: the tuner's total over the default's.
 const PREFIX_MAX: f64 = 1.02;
+/// A total that is further from the default's than so many times what the default is from itself stands out of the noise.
+const OUTSTANDING: f64 = 2.0;
 /// What is demanded is demanded of all that the tuner takes, and shown of its calls alone, too: the fields of a run.
 const COUNTED: [(&str, &str, &str); 2] = [
     ("boundaries included", "tuned_over_oracle", "worst_prefix"),
@@ -62,8 +64,8 @@ fn full(links: Links, ranks: usize, bytes: usize, cores: usize) -> Case {
     let words = ["--tune-calls", "--tune-compared", "--tune-search", "--tune-rehearsal"].map(str::to_owned);
     let values = [LEARNING.to_string(), compared.to_string(), search_s.to_string(), rehearsal_s.to_string()];
     let arguments: Vec<String> = words.into_iter().zip(values).flat_map(|(word, value)| [word, value]).collect();
-    // The tuner's and the default's; and then the two best of the search as well. A search of short calls ends sooner.
-    let calls = (2 * LEARNING + 4 * compared) as f64;
+    // The tuner's and twice the default's; and then the two best of the search as well. A search of short calls ends sooner.
+    let calls = (3 * LEARNING + 4 * compared) as f64;
     // Jobs are repeated for two seconds.
     let seconds = START_S * ranks as f64 + 2.0 + rehearsal_s + search_s.min(4000.0 * call_s) + calls * 1.3 * call_s;
     case(links, ranks, bytes, &arguments, seconds)
@@ -154,8 +156,9 @@ fn table() -> Table {
          calls; \"that over best\": times the default's over the best's, so all that finding out has cost in the job is in it. Of short calls \
          jobs learn one after the other, each with a tuner of its own (\"jobs\"): their times while they learn, and so \"prefix\" and \
          \"noise\", are added up call by call. All that comes afterwards, and the changes noticed, are the last one's. \
-         \"Prefix\": the largest total over the default's from 100 calls on, of all runs; \"noise\": the same of the default \
-         against itself. The search, when the tuner has learned, calls every choice that differs on these links three times after a \
+         \"Prefix\": the largest total over the default's from 100 calls on, of all runs; \"noise\": the same of a second default, which takes its \
+         turns like the tuner. What is beyond the limit is undecided unless it is more than twice as far from 1 as the largest noise, or the \
+         runs' prefixes are beyond the noise of their own in the mean, at the lower end of the 95 % interval. The search, when the tuner has learned, calls every choice that differs on these links three times after a \
          warm-up (once, if that took 20 ms); then, by turns, a third goes on each time with twice as many calls, and the last six are \
          called 10 to 100 times, until the fastest one's median is known to 1 %. \"Called\": in the search of the last run; what was \
          not called is modelled ten times slower than the best, belongs to an algorithm and protocol of which four choices took twice \
@@ -222,13 +225,18 @@ impl Found<'_> {
         Some((self.size.clone(), over.mean, met))
     }
 
-    /// Undecided: the default differs from itself by as much.
+    /// Undecided: the default differs from itself by as much. By less it does where a run stands out, or where the runs do in the mean, each
+    /// beside the default of its own.
     fn keeps_prefix(&self, place: usize) -> Option<(String, f64, Option<bool>)> {
         let (prefix, noise) = (self.prefix[place].as_ref()?.worst, self.noise.as_ref()?.worst);
+        let (_, _, name) = COUNTED[place];
+        let beyond = |run: &&Value| Some(number(run, name)? - number(run, "default_over_itself")?);
+        let beyond: Vec<f64> = self.runs.iter().filter_map(beyond).collect();
+        let in_the_mean = Over::of(&beyond).is_some_and(|over| over.half_width.is_some_and(|half| over.mean > half));
         let met = match prefix {
             _ if prefix <= PREFIX_MAX => Some(true),
-            _ if noise >= prefix => None,
-            _ => Some(false),
+            _ if in_the_mean || prefix - 1.0 > OUTSTANDING * (noise - 1.0).max(0.0) => Some(false),
+            _ => None,
         };
         Some((self.size.clone(), prefix, met))
     }
@@ -369,6 +377,12 @@ mod tests {
         assert_eq!(met(vec![run(1.01, 1.01, 1.01)]), [no, no, yes, yes]);
         assert_eq!(met(vec![run(1.09, 1.05, 1.01)]), [no, no, no, no]);
         assert_eq!(met(vec![run(1.01, 1.05, 1.06)]), [no, no, yes, None]);
+        // Calls by 5 %, with boundaries by 15.5 %; the default by 6 % and more in a single run.
+        assert_eq!(met(vec![run(1.01, 1.05, 1.08)]), [no, None, yes, None]);
+        // No run stands out, and yet they do where they agree.
+        let calls = |runs: [(f64, f64); 4]| met(runs.map(|(prefix, noise)| run(1.01, prefix, noise)).to_vec())[3];
+        assert_eq!(calls([(1.05, 1.03), (1.06, 1.04), (1.05, 1.03), (1.06, 1.04)]), no);
+        assert_eq!(calls([(1.05, 1.01), (1.0, 1.05), (0.99, 1.02), (1.0, 1.0)]), None);
         assert_eq!(met(Vec::new()), [None; 4]);
         let section = judge(&[measured(vec![run(1.01, 1.01, 1.01)])]);
         assert_eq!(section.tables[0].rows[0].len(), section.tables[0].columns.len());

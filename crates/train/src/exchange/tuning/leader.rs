@@ -6,7 +6,7 @@ use std::mem;
 use paceline_tune::environment::OwnModel;
 use paceline_tune::learner::Lesson;
 use paceline_tune::whole::{self, Event, Found, Stage, Whole};
-use paceline_tune::{Congestion, Context, Cost, Course, Policy, Schedule, Standing, Tuner};
+use paceline_tune::{Congestion, Context, Cost, Course, Policy, Schedule, Standing};
 
 use crate::tuned::{Learning, Made, Plays, SHARE, Situations, TURNS, Version, situation_of};
 use crate::tuning::{TuningNews, TuningReport, TuningStanding, contexts};
@@ -26,7 +26,6 @@ const TRIED_AGAIN: u32 = 4096;
 /// Decides.
 pub(super) struct Leader {
     pub(super) learning: Learning,
-    seed: u64,
     published: Version,
     /// How far the choices of all calls together are; its steps are iterations.
     whole: Whole,
@@ -69,7 +68,6 @@ impl Leader {
     pub(super) fn new(learning: Learning, seed: u64) -> Leader {
         Leader {
             learning,
-            seed,
             published: Version::default(),
             whole: Whole::new(seed, TRIED_AGAIN),
             drifts: 0,
@@ -196,7 +194,7 @@ impl Leader {
     /// Calls have other choices from here on. What is known of those that are still there is remembered.
     pub(super) fn renew(&mut self, situations: &Situations) {
         let lessons = self.lessons(situations);
-        self.learning = Learning::new(Tuner::shipped(self.seed));
+        self.learning.start_over();
         self.learning.remember(lessons);
     }
 

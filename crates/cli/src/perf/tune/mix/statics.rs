@@ -11,6 +11,10 @@ use paceline_tune::main_effects::Traits;
 /// Chunks that are tried, in bytes, besides the default.
 const CHUNKS: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
 
+/// The collectives of a mix, whose algorithms are named; those first of which there are most.
+const COLLECTIVES: [CollectiveKind; 4] =
+    [CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::ReduceScatter, CollectiveKind::SendReceive];
+
 /// One of them. What is none is left to the library.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Static {
@@ -28,9 +32,13 @@ pub fn statics(ranks: &Topology, links: Links) -> Vec<Static> {
     let serves = |it: &&'static dyn paceline_collective::Algorithm| {
         it.supports(ranks.world()) && !it.for_hosts() && (!it.for_network() || it.follows(ranks))
     };
-    let named = of_kind(CollectiveKind::AllReduce).filter(serves).map(|it| Some(it.name()));
-    let algorithms: Vec<Option<&'static str>> = std::iter::once(None).chain(named).collect();
-    let lanes: &[Option<u16>] = if links.lanes_max() > 1 { &[None, Some(1)] } else { &[None] };
+    let mut algorithms: Vec<Option<&'static str>> = vec![None];
+    for name in COLLECTIVES.into_iter().flat_map(of_kind).filter(serves).map(|it| Some(it.name())) {
+        if !algorithms.contains(&name) {
+            algorithms.push(name);
+        }
+    }
+    let lanes: &[Option<u16>] = if links.lanes_max() > 1 { &[None, Some(1), Some(2)] } else { &[None] };
     let threads: &[Option<u16>] = if links.has_memory() { &[None, Some(2)] } else { &[None] };
     let chunks = std::iter::once(None).chain(CHUNKS.map(Some));
     let mut all = Vec::new();
@@ -39,8 +47,8 @@ pub fn statics(ranks: &Topology, links: Links) -> Vec<Static> {
         for (lanes, threads) in lanes.iter().flat_map(|lanes| threads.iter().map(move |threads| (*lanes, *threads))) {
             for (place, &algorithm) in algorithms.iter().enumerate() {
                 for (number, protocol) in PROTOCOLS.into_iter().enumerate() {
-                    let (few, chunk) = (lanes.is_some(), chunk_bytes.map_or(0, usize::ilog2));
-                    let traits = [place as u8, number as u8, few.into(), threads.is_some().into(), chunk as u8];
+                    let (lanes_of, chunk) = (lanes.unwrap_or(0) as u8, chunk_bytes.map_or(0, usize::ilog2));
+                    let traits = [place as u8, number as u8, lanes_of, threads.is_some().into(), chunk as u8];
                     all.push(Static { traits, algorithm, protocol, lanes, threads, chunk_bytes });
                 }
             }
@@ -94,6 +102,11 @@ mod tests {
         let ring = all.iter().find(|it| it.algorithm == Some("ring")).expect("a ring");
         assert_eq!(ring.options(CollectiveKind::AllGather, 4).algorithm.as_deref(), Some("ring"));
         assert_eq!(ring.options(CollectiveKind::SendReceive, 2).algorithm, None);
+        // Of every collective, though others have no such algorithm.
+        let name_of = |kind| of_kind(kind).find(|it| it.supports(4) && !it.for_hosts() && !it.for_network());
+        for name in COLLECTIVES.into_iter().filter_map(name_of).map(|it| it.name()) {
+            assert!(all.iter().any(|it| it.algorithm == Some(name)), "{name}");
+        }
         // What a tuner may choose in a torus, whoever sets something for all calls may set, too.
         let has_torus = |ranks: &Topology| {
             statics(ranks, links_of(&communicator)).iter().any(|it| it.algorithm == Some("2d-torus"))

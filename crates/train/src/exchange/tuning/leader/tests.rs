@@ -1,6 +1,6 @@
 use paceline_plan::Cluster;
 use paceline_tune::environment::{Call, CostModel};
-use paceline_tune::{Choice, Random};
+use paceline_tune::{Choice, Random, Tuner};
 
 use super::*;
 use crate::tuned::tests::CALL;
