@@ -55,7 +55,7 @@ fn sizes_are_searched_learned_and_compared() {
             assert_eq!(number("bytes"), f64::from(bytes));
             assert!(number("called") > 1.0 && number("called") <= number("choices"), "{size:#}");
             assert!(number("oracle_us") > 0.0 && number("tuned_us") > 0.0 && number("default_us") > 0.0, "{size:#}");
-            assert!(number("worst_prefix") > 0.0 && number("default_over_itself") >= 1.0, "{size:#}");
+            assert!(number("worst_prefix") > 0.0 && number("default_over_itself") > 0.0, "{size:#}");
             let rehearsal = &size["rehearsal"];
             assert!(rehearsal["called"].as_u64() > Some(1) && rehearsal["seconds"].as_f64() > Some(0.0), "{size:#}");
             assert!(number("jobs") >= 1.0, "{size:#}");
