@@ -402,14 +402,15 @@ impl LeftOut {
 }
 
 impl Candidate {
-    /// Of two that are as good: rather what the runtime takes by itself, rather no servers, rather beside the workers, rather few;
-    /// then a schedule that is easily told.
-    fn complexity(&self) -> (bool, bool, bool, u64, usize) {
+    /// Of two that are as good: rather the protocol that the runtime takes by itself, rather no servers, rather beside the workers, rather
+    /// few; the algorithm that the runtime takes; then a schedule that is easily told.
+    fn complexity(&self) -> (bool, bool, bool, u64, bool, usize) {
         let Strategy { schedule, arch, protocol, .. } = &self.strategy;
         let dedicated = arch.word(2) == Some("dedicated");
         let place = schedules::SIMPLE.iter().position(|name| *name == schedule.name);
         let place = place.unwrap_or(schedules::SIMPLE.len() + usize::from(schedule.name == "auto"));
-        (protocol.name != "auto", arch.name == "ps", dedicated, arch.number(0).unwrap_or(0), place)
+        let names_algorithm = arch.name != "ps" && arch.word(0).is_some_and(|algorithm| algorithm != "auto");
+        (protocol.name != "auto", arch.name == "ps", dedicated, arch.number(0).unwrap_or(0), names_algorithm, place)
     }
 
     /// Of the same way, schedule and batch, whatever the arguments?

@@ -234,6 +234,25 @@ fn of_those_that_are_as_good_the_simplest_is_the_answer() {
 
 /// The workers of one host have nothing for servers elsewhere to do: those are not among what is chosen from, and are as good if
 /// somebody asks for them.
+/// An algorithm by its name, or whichever the runtime takes: which of the two is ahead by rounding says nothing.
+#[test]
+fn the_algorithm_that_the_runtime_takes_is_the_simpler_one() {
+    let (cluster, profile) = (Cluster::named("study-10gbe").unwrap(), built_in_profile("resnet50").unwrap());
+    let space = Space { intervals: 0, ..Space::default() };
+    let question = Question { cluster: &cluster, profile: &profile, workers: 8, space: &space };
+    let best = search(&question).unwrap().best().clone();
+    let with = |arch: &str, faster: f64| {
+        let strategy = Registry::built_in().parse(&format!("schedule=wfbp,arch={arch}")).unwrap();
+        let samples_per_s = best.prediction.samples_per_s * faster;
+        Candidate { strategy, prediction: Prediction { samples_per_s, ..best.prediction.clone() }, ..best.clone() }
+    };
+    for (faster, first) in [(1.0 + 1e-4, "a2a:auto"), (1.01, "a2a:ring")] {
+        let mut candidates = [with("a2a:ring", faster), with("a2a:auto", 1.0)];
+        rank(&mut candidates);
+        assert_eq!(candidates[0].strategy.arch.to_string(), first);
+    }
+}
+
 #[test]
 fn one_host_wants_no_servers_elsewhere() {
     for name in ["study-10gbe", "study-100gbib"] {
