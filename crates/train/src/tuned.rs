@@ -16,7 +16,7 @@ mod race;
 mod rehearsal;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, CommError, Communicator, Element, Protocol, Reduction, VerifiedProgram};
@@ -109,7 +109,8 @@ impl<'a> TunedCalls<'a> {
     }
 
     /// An all-reduce, in place. `call` says what it is part of, the same on all ranks; its bytes, ranks and hosts are filled in.
-    /// If `options` chooses something of what is tuned, the call is left alone, and nothing is learned of it.
+    /// If `options` chooses something of what is tuned, that stays, and nothing is learned of the call; where it chooses what all ranks must
+    /// agree on, the algorithm or the bytes of a tile, the call is left alone altogether.
     ///
     /// # Errors
     /// As [`Communicator::all_reduce`].
@@ -390,12 +391,20 @@ impl Leader {
         }
         self.learning.observe_congestion(made, &mut self.situations);
         self.learning.learn(made, &self.situations);
+        let untimed = made.iter().filter(|made| !made.seconds.is_finite()).map(|made| made.context);
+        let untimed: BTreeSet<Context> = untimed.collect();
         let mut all = Vec::new();
         for (context, situation) in &self.situations {
             let Some(situation) = situation else { continue };
             let waited = self.waited.entry(*context).or_default();
             *waited += 1;
             all.push(match (numbers.get(context), self.published.of(context)) {
+                // What is tried must be timed, or nobody knows what it has cost.
+                (Some(_), _) if untimed.contains(context) => {
+                    *waited = 0;
+                    self.learning.forget(situation);
+                    Plays::always(*context, self.learning.stands(context))
+                }
                 (Some(&(calls, _)), _) => {
                     *waited = 0;
                     self.learning.plays(situation, calls as usize)

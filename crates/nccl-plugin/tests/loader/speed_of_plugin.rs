@@ -70,7 +70,7 @@ fn nothing_is_allocated_in_any_release_with_a_policy_or_without() {
 
 /// Of no release's calls, as `counted` counts.
 pub fn allocates_nothing(name: &str, library: &dyn Library, with_policy: bool, counted: impl Fn() -> u64) {
-    // Ten million in all, with a policy and without.
+    // Twelve million in all, with a policy and without.
     const CALLS: usize = if IS_RELEASE { 500_000 } else { 5_000 };
     for release in RELEASES.iter().filter(|release| !release.tuners.is_empty()) {
         let allocated = speed::allocations_of(library, release, CALLS, &counted);

@@ -17,10 +17,10 @@ pub(crate) const RANKS_MAX: usize = 1 << 13;
 /// Up to so many hosts every program and all servers are compared on their topology; of more only what is named is simulated.
 pub(crate) const COMPARED_HOSTS_MAX: usize = 1 << 10;
 
-/// Messages of a simulated operation, at most, unless one tile has more: what takes a quarter of a second.
+/// Messages of a simulated operation, about, at most, unless one tile has more: what takes a quarter of a second.
 const MESSAGES_MAX: usize = 1 << 18;
 
-/// So many are simulated of every operation.
+/// Operations of so many are simulated whole.
 const MESSAGES_WHOLE: usize = 1 << 15;
 
 /// So many further tiles take what as many before them did, or more of a short program: a tile waits for the one that is a window ahead of

@@ -232,8 +232,6 @@ fn of_those_that_are_as_good_the_simplest_is_the_answer() {
     assert_eq!(best.strategy.arch.name, "a2a", "{}", best.strategy);
 }
 
-/// The workers of one host have nothing for servers elsewhere to do: those are not among what is chosen from, and are as good if
-/// somebody asks for them.
 /// An algorithm by its name, or whichever the runtime takes: which of the two is ahead by rounding says nothing.
 #[test]
 fn the_algorithm_that_the_runtime_takes_is_the_simpler_one() {
@@ -253,6 +251,8 @@ fn the_algorithm_that_the_runtime_takes_is_the_simpler_one() {
     }
 }
 
+/// The workers of one host have nothing for servers elsewhere to do: those are not among what is chosen from, and are as good if
+/// somebody asks for them.
 #[test]
 fn one_host_wants_no_servers_elsewhere() {
     for name in ["study-10gbe", "study-100gbib"] {

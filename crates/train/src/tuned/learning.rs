@@ -117,8 +117,8 @@ impl Learning {
         situations.values().flatten().for_each(|situation| self.forget(situation));
     }
 
-    /// Calls have other choices from here on. What is known of them goes; what the job's trials may err together, and what all that was
-    /// tried has cost it, does not.
+    /// Calls have other choices from here on, and nothing of what was decided is under way. What is known of them goes; what the job's
+    /// trials may err together, and what the guard has counted of all that was tried, does not.
     pub(crate) fn start_over(&mut self) {
         self.tuner.start_over();
         self.decisions.clear();

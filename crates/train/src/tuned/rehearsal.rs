@@ -258,7 +258,7 @@ impl Outcome {
 impl TunedCalls<'_> {
     /// Makes all-reduces of this kind before the job, in place on `data`, which holds anything afterwards: everything that can be
     /// chosen takes part in a race (successive halving), and what wins it meets the default in a trial, as in a job. What wins that stands
-    /// from here on. All ranks call it with the same arguments, before they make such calls; it takes about `limit` at most.
+    /// from here on (or when they meet next, where a rank lacks what was found before). All ranks call it with the same arguments, before they make such calls; it takes about `limit` at most.
     ///
     /// # Errors
     /// As [`Communicator::all_reduce`].
@@ -394,6 +394,26 @@ mod tests {
                 assert!(matches!(standing, Standing::Chosen(stands, _) if stands == choice), "{standing:?}");
             }
             assert!(found.called > 1 && found.called <= found.choices, "{found:?}");
+        });
+    }
+
+    /// Rank 1 cannot read the first version: it is sent again before the next one follows it.
+    #[test]
+    fn what_somebody_lacks_comes_first() {
+        on_ranks(2, |communicator| {
+            let mut tuned = TunedCalls::new(&communicator, 1);
+            let read = tuned.policies.read;
+            if communicator.rank() == 1 {
+                tuned.policies.read = |_| None;
+            }
+            let rehearse = |tuned: &mut TunedCalls<'_>, bytes: usize| {
+                let state = tuned.state(CollectiveKind::AllReduce, bytes, &CALL);
+                tuned.rehearse(&state, LIMIT, |tuned, choice| play(tuned, choice, None)).unwrap();
+                tuned.policies.active()
+            };
+            assert_eq!(rehearse(&mut tuned, 64 << 10), 0);
+            tuned.policies.read = read;
+            assert_eq!([64 << 10, 1 << 20].map(|bytes| rehearse(&mut tuned, bytes)), [1, 2]);
         });
     }
 

@@ -187,8 +187,35 @@ fn calls_for_which_the_caller_has_chosen_are_left_alone() {
         (communicator.rank(), known)
     });
     for (rank, known) in all {
-        assert_eq!(known, (rank == 0).then(|| (2, Vec::new())), "times were learned that are nobody's");
+        assert_eq!(known, (rank == 0).then(|| (0, Vec::new())), "times were learned that are nobody's");
     }
+}
+
+/// While something is tried, one rank begins to choose how its messages travel. Nothing is tried any more then, as nobody could say what
+/// it takes; when it leaves that to the tuner again, something is.
+#[test]
+fn what_nobody_times_is_not_tried() {
+    let all = on_tuned_ranks(2, |communicator, calls| {
+        let state = calls.state_of(CollectiveKind::AllReduce, 8 << 14, &CALL);
+        let is_tried = |calls: &TunedCalls<'_>| {
+            let plays = calls.policies.current().of(&state.context()).copied();
+            plays.is_some_and(|plays| plays != Plays::always(plays.context, plays.then))
+        };
+        let iterate = |calls: &mut TunedCalls<'_>, lanes: Option<u16>| {
+            let own = CallOptions { lanes: lanes.filter(|_| communicator.rank() == 1), ..CallOptions::default() };
+            for _ in 0..4 {
+                let mut data = [1.0f64; 1 << 14];
+                calls.all_reduce(&mut data, Reduction::Sum, &CALL, &own).unwrap();
+                assert_eq!(data, [2.0; 1 << 14]);
+            }
+            calls.boundary().unwrap();
+            is_tried(calls)
+        };
+        assert!((0..1000).any(|_| iterate(calls, None)), "nothing is ever tried");
+        let tried: Vec<bool> = (0..40).map(|_| iterate(calls, Some(1))).collect();
+        (tried, (0..1000).any(|_| iterate(calls, None)))
+    });
+    assert_eq!(all, [(vec![false; 40], true), (vec![false; 40], true)]);
 }
 
 #[test]

@@ -157,8 +157,8 @@ fn table() -> Table {
          jobs learn one after the other, each with a tuner of its own (\"jobs\"): their times while they learn, and so \"prefix\" and \
          \"noise\", are added up call by call. All that comes afterwards, and the changes noticed, are the last one's. \
          \"Prefix\": the largest total over the default's from 100 calls on, of all runs; \"noise\": the same of a second default, which takes its \
-         turns like the tuner. What is beyond the limit is undecided unless it is more than twice as far from 1 as the largest noise, or the \
-         runs' prefixes are beyond the noise of their own in the mean, at the lower end of the 95 % interval. The search, when the tuner has learned, calls every choice that differs on these links three times after a \
+         turns like the tuner. What is beyond the limit is undecided unless it is more than twice as far from 1 as any noise, or the \
+         runs' prefixes are beyond the limit in the mean, and beyond the noise of their own at the lower end of the 95 % interval. The search, when the tuner has learned, calls every choice that differs on these links three times after a \
          warm-up (once, if that took 20 ms); then, by turns, a third goes on each time with twice as many calls, and the last six are \
          called 10 to 100 times, until the fastest one's median is known to 1 %. \"Called\": in the search of the last run; what was \
          not called is modelled ten times slower than the best, belongs to an algorithm and protocol of which four choices took twice \
@@ -228,17 +228,22 @@ impl Found<'_> {
     /// Undecided: the default differs from itself by as much. By less it does where a run stands out, or where the runs do in the mean, each
     /// beside the default of its own.
     fn keeps_prefix(&self, place: usize) -> Option<(String, f64, Option<bool>)> {
-        let (prefix, noise) = (self.prefix[place].as_ref()?.worst, self.noise.as_ref()?.worst);
+        let prefix = self.prefix[place].as_ref()?;
+        // The second default may as well be the faster one.
+        let noise =
+            numbers(self.runs.iter().copied(), "default_over_itself").into_iter().map(|noise| (noise - 1.0).abs());
+        let noise = noise.reduce(f64::max)?;
         let (_, _, name) = COUNTED[place];
         let beyond = |run: &&Value| Some(number(run, name)? - number(run, "default_over_itself")?);
         let beyond: Vec<f64> = self.runs.iter().filter_map(beyond).collect();
-        let in_the_mean = Over::of(&beyond).is_some_and(|over| over.half_width.is_some_and(|half| over.mean > half));
-        let met = match prefix {
-            _ if prefix <= PREFIX_MAX => Some(true),
-            _ if in_the_mean || prefix - 1.0 > OUTSTANDING * (noise - 1.0).max(0.0) => Some(false),
+        let is_beyond = Over::of(&beyond).is_some_and(|over| over.half_width.is_some_and(|half| over.mean > half));
+        let in_the_mean = prefix.mean > PREFIX_MAX && is_beyond;
+        let met = match prefix.worst {
+            worst if worst <= PREFIX_MAX => Some(true),
+            worst if in_the_mean || worst - 1.0 > OUTSTANDING * noise => Some(false),
             _ => None,
         };
-        Some((self.size.clone(), prefix, met))
+        Some((self.size.clone(), prefix.worst, met))
     }
 
     fn measured(&self) -> Value {
@@ -383,6 +388,9 @@ mod tests {
         let calls = |runs: [(f64, f64); 4]| met(runs.map(|(prefix, noise)| run(1.01, prefix, noise)).to_vec())[3];
         assert_eq!(calls([(1.05, 1.03), (1.06, 1.04), (1.05, 1.03), (1.06, 1.04)]), no);
         assert_eq!(calls([(1.05, 1.01), (1.0, 1.05), (0.99, 1.02), (1.0, 1.0)]), None);
+        // Nor do those that are within the limit in the mean, nor does one where the second default was faster.
+        assert_eq!(calls([(1.03, 1.02), (1.01, 1.0), (1.01, 1.0), (1.01, 1.0)]), None);
+        assert_eq!(met(vec![run(1.01, 1.04, 0.97)])[3], None);
         assert_eq!(met(Vec::new()), [None; 4]);
         let section = judge(&[measured(vec![run(1.01, 1.01, 1.01)])]);
         assert_eq!(section.tables[0].rows[0].len(), section.tables[0].columns.len());
