@@ -402,8 +402,7 @@ impl Leader {
                 // What is tried must be timed, or nobody knows what it has cost.
                 (Some(_), _) if untimed.contains(context) => {
                     *waited = 0;
-                    self.learning.forget(situation);
-                    Plays::always(*context, self.learning.stands(context))
+                    self.learning.rests(situation)
                 }
                 (Some(&(calls, _)), _) => {
                     *waited = 0;
@@ -412,10 +411,7 @@ impl Leader {
                 // None of its turns has come: they count from the next meeting on.
                 (None, Some(plays)) if *waited <= WAITS_MAX => *plays,
                 // What was to be tried in a context that is not called any more is not tried there later, when nobody waits for it.
-                (None, _) => {
-                    self.learning.forget(situation);
-                    Plays::always(*context, self.learning.stands(context))
-                }
+                (None, _) => self.learning.rests(situation),
             });
         }
         let next = Version::new(self.published.number + 1, all);

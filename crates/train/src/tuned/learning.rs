@@ -144,6 +144,12 @@ impl Learning {
         Plays { context, turns: if nothing_else { Schedule::always(then) } else { turns }, then }
     }
 
+    /// The same where nothing is to be tried from here on.
+    pub(crate) fn rests(&mut self, situation: &Situation) -> Plays {
+        self.forget(situation);
+        Plays::always(situation.context, self.stands(&situation.context))
+    }
+
     /// What a context takes where nothing is tried.
     pub(crate) fn stands(&self, context: &Context) -> Choice {
         match self.course(context).map(Course::standing) {

@@ -258,7 +258,8 @@ impl Outcome {
 impl TunedCalls<'_> {
     /// Makes all-reduces of this kind before the job, in place on `data`, which holds anything afterwards: everything that can be
     /// chosen takes part in a race (successive halving), and what wins it meets the default in a trial, as in a job. What wins that stands
-    /// from here on (or when they meet next, where a rank lacks what was found before). All ranks call it with the same arguments, before they make such calls; it takes about `limit` at most.
+    /// from here on (or when they meet next, where a rank lacks what was found before). All ranks call it with the same arguments, before
+    /// they make such calls; it takes about `limit` at most.
     ///
     /// # Errors
     /// As [`Communicator::all_reduce`].
