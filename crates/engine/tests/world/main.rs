@@ -11,6 +11,7 @@ mod failures;
 mod faults;
 mod fuzz;
 mod idle;
+mod iterations;
 mod kernels;
 mod link;
 mod memory;

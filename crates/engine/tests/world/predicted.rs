@@ -31,9 +31,9 @@ const ELEMENTS: usize = 12_000;
 
 /// What every link is like: nanoseconds of latency, and bytes in a microsecond.
 #[derive(Clone, Copy, Debug)]
-struct Wire {
-    latency: u64,
-    bytes_per_microsecond: u64,
+pub struct Wire {
+    pub latency: u64,
+    pub bytes_per_microsecond: u64,
 }
 
 /// The whole message takes 2.4 us, 96 us and 960 us: most of the time is latency, some of both, or bytes.
@@ -43,7 +43,7 @@ const MOSTLY_BYTES: Wire = Wire { latency: 5000, bytes_per_microsecond: 50 };
 
 impl Wire {
     /// Messages leave whole, as soon as there is room on their link, and local work takes no time.
-    fn setup(self, world: usize) -> Setup {
+    pub fn setup(self, world: usize) -> Setup {
         let (calm, frame_bytes) = (Setup::calm(world, 1), FRAME_BYTES_MAX as usize);
         let link = LinkModel {
             latency: self.latency..self.latency + 1,
@@ -55,12 +55,17 @@ impl Wire {
         Setup { link, work: 0..1, frame_bytes, work_bytes: frame_bytes, eager_link_bytes: 1 << 30, ..calm }
     }
 
-    /// The simulator's network, with a rank on each host. A message's header is its overhead.
-    fn network(self, shape: &str, ranks: usize) -> Network {
+    /// As the simulator knows it. A message's header is its overhead.
+    pub fn model(self) -> NetworkModel {
         let beta_s_per_byte = 1e-6 / self.bytes_per_microsecond as f64;
         let overhead_s = HEADER_BYTES as f64 * beta_s_per_byte;
         let class = LinkClass { alpha_s: self.latency as f64 * 1e-9 + overhead_s, overhead_s, beta_s_per_byte };
-        let speeds = Speeds::of(NetworkModel { within: class, across: class });
+        NetworkModel { within: class, across: class }
+    }
+
+    /// The simulator's network, with a rank on each host.
+    fn network(self, shape: &str, ranks: usize) -> Network {
+        let speeds = Speeds::of(self.model());
         Network::new(shape.parse().expect("a shape"), &Hosts::regular(ranks, 1), &speeds).expect("a network")
     }
 }
