@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{Answer, Candidate};
+use paceline_strategy::Strategy;
+
+use super::{Answer, Candidate, Question};
 
 /// Servers beside the workers must be predicted to save this share: what their processors cost the workers is in no constant.
 const WORTH_SERVERS: f64 = 0.03;
@@ -11,9 +13,39 @@ const WORTH_SERVERS: f64 = 0.03;
 /// this share beside one that does not: its prediction is off by more.
 pub(super) const WORTH_LEAVING: f64 = 0.02;
 
+/// A world in which `strategy=auto` chooses by what is open there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenWorld {
+    /// Servers beside its workers, one on each host.
+    pub servers: usize,
+    /// Over what its messages travel: `protocol=`.
+    pub protocol: String,
+}
+
+impl OpenWorld {
+    /// None: the question has said what is there.
+    pub(super) fn of(question: &Question<'_>) -> Option<OpenWorld> {
+        let Question { cluster, workers, space, .. } = *question;
+        let is_all_open = space.strategy.arch_is_open() && space.archs.is_empty();
+        let protocol = || space.strategy.protocol.name.clone();
+        is_all_open.then(|| OpenWorld { servers: cluster.hosts_of(workers), protocol: protocol() })
+    }
+
+    /// Could that be chosen there? As [`archs_of_world`](super::archs_of_world) says.
+    pub(super) fn has(&self, strategy: &Strategy) -> bool {
+        let is_there = match strategy.servers(self.servers, self.servers) {
+            Some(servers) => !servers.dedicated && servers.shards <= self.servers,
+            None => strategy.algorithm() == Some("auto"),
+        };
+        is_there && strategy.protocol.name == self.protocol
+    }
+}
+
 /// Why the highest predicted throughput is not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caution {
+    /// No world has it in which something is chosen.
+    Elsewhere,
     /// It has servers, and would hardly be faster than all-to-all.
     Servers,
     /// It would hardly be faster than something of which more is known.
@@ -26,16 +58,23 @@ impl Answer {
         self.taken_instead().map_or_else(|| self.best(), |(taken, _)| taken)
     }
 
-    /// The best all-to-all, if servers would hardly be faster; or the best of which more is known, if it would hardly be slower: of the
-    /// answer's batch. None: the answer itself is run.
+    /// The best that a world has in which something is chosen; the best all-to-all, if servers would hardly be faster; or the best of
+    /// which more is known, if it would hardly be slower: of the answer's batch. None: the answer itself is run.
     pub fn taken_instead(&self) -> Option<(&Candidate, Vec<Caution>)> {
         let find = |best: &Candidate, saved_at_most: f64, is_wanted: &dyn Fn(&Candidate) -> bool| {
             self.candidates.iter().find(|other| {
                 let saved = 1.0 - best.prediction.iteration_s / other.prediction.iteration_s;
-                other.local_batch == best.local_batch && saved <= saved_at_most && is_wanted(other)
+                let is_there = other.local_batch == best.local_batch && self.is_in_world(other);
+                is_there && saved <= saved_at_most && is_wanted(other)
             })
         };
         let (mut taken, mut cautions) = (self.best(), Vec::new());
+        if !self.is_in_world(taken)
+            && let Some(there) = find(taken, 1.0, &|_| true)
+        {
+            taken = there;
+            cautions.push(Caution::Elsewhere);
+        }
         if taken.strategy.arch.name == "ps"
             && let Some(all_to_all) = find(taken, WORTH_SERVERS, &|other| other.strategy.arch.name == "a2a")
         {
@@ -50,12 +89,22 @@ impl Answer {
         }
         (!cautions.is_empty()).then_some((taken, cautions))
     }
+
+    /// Could `strategy=auto` take it?
+    fn is_in_world(&self, candidate: &Candidate) -> bool {
+        self.world.as_ref().is_none_or(|world| world.has(&candidate.strategy))
+    }
 }
 
 /// As the reason of what is done.
 impl fmt::Display for Caution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Caution::Elsewhere => write!(
+                f,
+                "where it chooses, servers are beside the workers, one on each host at most, and the runtime takes algorithms and \
+                 the protocol by itself"
+            ),
             Caution::Servers => write!(
                 f,
                 "servers must be predicted to save {:.0} %, as what their processors cost the workers is in no constant",

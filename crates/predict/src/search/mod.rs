@@ -44,7 +44,7 @@ use choose::WORTH_LEAVING;
 use costs::Costs;
 use ways::Way;
 
-pub use choose::Caution;
+pub use choose::{Caution, OpenWorld};
 pub use costs::{AllReduceSeconds, all_reduce_seconds, operation_alone_s, operation_rounds, operations_alone_s};
 pub use ddp::{DdpSettings, ddp_settings};
 pub use explanation::{Effect, Explanation, Room, Surroundings, Verdict, explain, explain_in, mark};
@@ -135,6 +135,9 @@ pub struct Answer {
     pub left_out: Vec<LeftOut>,
     /// How many plans were predicted; what operations cost by themselves not counted.
     pub predictions: usize,
+    /// Where everything was open for which the cluster has room: what of it a world has in which `strategy=auto` chooses. None: the
+    /// question has said what is there.
+    pub world: Option<OpenWorld>,
 }
 
 /// A strategy and what it would do.
@@ -244,9 +247,12 @@ pub fn search(question: &Question) -> Result<Answer, SearchError> {
         }
     }
     bounded.sort_by(|one, other| other.samples_per_s_max.total_cmp(&one.samples_per_s_max));
-    let mut kinds = Vec::new();
+    let (mut kinds, world) = (Vec::new(), OpenWorld::of(question));
     for way in &bounded {
-        let kind = (way.way.place(), &way.way.strategy.protocol.name, way.subject.profile.local_batch);
+        let strategy = &way.way.strategy;
+        // What `auto` would take is told, too, where it cannot take the answer.
+        let is_in_world = world.as_ref().is_none_or(|world| world.has(strategy));
+        let kind = (way.way.place(), &strategy.protocol.name, way.subject.profile.local_batch, is_in_world);
         let first = !kinds.contains(&kind);
         // A simpler one that is hardly slower would be the answer, and one of which more is known.
         if !first && way.samples_per_s_max <= found.worth_a_look() {
@@ -369,7 +375,8 @@ impl Found {
                 reason: reason.unwrap_or_else(|| "there is nothing to choose from".to_owned()),
             });
         }
-        let mut answer = Answer { candidates, left_out, predictions };
+        let world = OpenWorld::of(question);
+        let mut answer = Answer { candidates, left_out, predictions, world };
         for (number, place) in answer.first_of_each_kind().into_iter().take(question.space.intervals).enumerate() {
             let candidate = &mut answer.candidates[place];
             candidate.prediction = candidate.predict(question)?;

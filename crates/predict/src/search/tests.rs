@@ -331,6 +331,28 @@ fn estimates_of_formulas_are_no_reason_to_take_another_plan() {
     }
 }
 
+/// Servers on hosts of their own, and an algorithm by its name, may be the answer, and are not there where `auto` chooses.
+#[test]
+fn what_no_world_has_that_chooses_is_not_what_auto_takes() {
+    let (cluster, profile) = (Cluster::named("study-10gbe").unwrap(), built_in_profile("bert-base").unwrap());
+    let of = |archs: Vec<paceline_strategy::Call>| {
+        let space = Space { archs, effort: 0, intervals: 0, ..Space::default() };
+        search(&Question { cluster: &cluster, profile: &profile, workers: 32, space: &space }).unwrap()
+    };
+    let answer = of(Vec::new());
+    let servers = |candidate: &Candidate| candidate.strategy.servers(32, 8);
+    assert!(servers(answer.best()).is_some_and(|servers| servers.dedicated), "{}", answer.best().strategy);
+    let (taken, cautions) = answer.taken_instead().expect("something else");
+    assert_eq!(cautions[0], Caution::Elsewhere);
+    let is_there = servers(taken)
+        .map_or(taken.strategy.algorithm() == Some("auto"), |servers| !servers.dedicated && servers.shards <= 8);
+    assert!(is_there, "{}", taken.strategy);
+    // Who names it has it.
+    let named = of(archs(&["ps:8:dedicated", "a2a:ring"]));
+    assert!(servers(named.best()).is_some_and(|servers| servers.dedicated) && named.world.is_none());
+    assert!(named.taken_instead().is_none_or(|(_, cautions)| !cautions.contains(&Caution::Elsewhere)));
+}
+
 #[test]
 fn lossy_methods_are_admitted_or_refused() {
     use paceline_strategy::{Aspect, Method};
