@@ -1,6 +1,7 @@
 //! What a fit finds in the comparative study's throughputs, and in parts of them.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use paceline_strategy::Registry;
 
@@ -171,6 +172,28 @@ fn the_cost_of_hooks_gives_the_throughput_that_it_was_taken_from() {
     let first = study().rows.into_iter().next().unwrap();
     let hooked = |workers| OF_ALL.predicted(&StudyRow { method: "ByteScheduler-A2A".into(), workers, ..first.clone() });
     assert!(within(hooked(4), 654.0, 0.01), "{}", hooked(4));
+}
+
+/// The paper's fifth finding. What handing over a partition takes is no more than that needs: with two thirds of it a cell contradicts.
+#[test]
+fn partitions_do_not_suit_all_to_all() {
+    let over_unpartitioned = |handed_over_us: u64| {
+        let of = |row: &StudyRow, method: &str| {
+            let row = StudyRow { method: method.into(), ..row.clone() };
+            let mut case = Case::of(&row, &[], &Registry::built_in()).unwrap();
+            if method == "ByteScheduler-A2A" {
+                case.strategy = case.strategy.with_start_up(Duration::from_micros(handed_over_us));
+            }
+            case.estimate(OF_ALL.cluster(&row.network)).unwrap().samples_per_s
+        };
+        let rows = study().rows.into_iter().filter(|row| row.method == "BSP-A2A");
+        let ratios: Vec<f64> = rows.map(|row| of(&row, "ByteScheduler-A2A") / of(&row, "WFBP-A2A")).collect();
+        assert_eq!(ratios.len(), 36);
+        ratios.into_iter().fold(0.0, f64::max)
+    };
+    let [found, less] = [300, 200].map(over_unpartitioned);
+    assert!(found < 1.005, "{found} times the throughput without partitions");
+    assert!(less > 1.02, "{less}: it need not take so long");
 }
 
 /// None of these is among the throughputs that were fitted to; but of kappa, which no throughput tells, they are what is expected, and

@@ -11,7 +11,9 @@ use crate::{Job, PredictError, Prediction, estimate, estimate_plan, predict, pre
 /// its code shows: servers on as many further hosts as there are hosts with workers, whatever the row; partitions of
 /// 4,096,000 bytes in all three rows of servers; ByteScheduler on servers without its worker side, that is without priorities
 /// and without overlap with the next forward pass; ByteScheduler all-to-all with its tuning off, on hooks in Python. What Horovod took to start an
-/// all-reduce is a constant of the cluster.
+/// all-reduce is a constant of the cluster; what handing over a partition in Python took besides is known of no cell. The paper says that
+/// partitions suit servers and not all-to-all (its fifth finding): 0.3 ms is the least, in tenths of a millisecond, with which no cell
+/// is faster for them than WFBP-A2A, to half a percent. One after the other begins then, so nothing overtakes.
 ///
 /// MG-WFBP was planned with tables of alpha and beta from another cluster, which are not part of the row. Merging by our own
 /// costs instead changes what comes out by a few percent at most: channels that are behind merge everything either way.
@@ -19,7 +21,7 @@ pub const METHODS: [(&str, &str); 7] = [
     ("BSP-A2A", "schedule=none,arch=a2a:ring"),
     ("WFBP-A2A", "schedule=wfbp,arch=a2a:ring"),
     ("MG-WFBP", "schedule=mg-wfbp,arch=a2a:ring"),
-    (BYTESCHEDULER_A2A, "schedule=bytescheduler:4000000:16000000,arch=a2a:ring"),
+    (BYTESCHEDULER_A2A, "schedule=bytescheduler:4000000:16000000,arch=a2a:ring:300us"),
     // BytePS cuts tensor by tensor, also where it begins after backward: see [`after_backward`].
     (BSP_PS, "schedule=wfbp,arch=ps:hosts:4096000:dedicated"),
     ("WFBP-PS", "schedule=wfbp,arch=ps:hosts:4096000:dedicated"),
@@ -29,7 +31,7 @@ pub const METHODS: [(&str, &str); 7] = [
 /// Seconds of an iteration for each tensor, in Python, under ByteScheduler all-to-all: its hooks wait layer by layer, and update tensor
 /// by tensor. Of one cell only it is known what ran, ResNet-50 with 4 workers in one host: 654 images/s, where bulk-synchronous
 /// training reached 920 and nothing but hooks was in the way of 984.
-const HOOKS_S: f64 = 0.82e-3;
+const HOOKS_S: f64 = 0.8e-3;
 
 const BSP_PS: &str = "BSP-PS";
 pub(crate) const BYTESCHEDULER_A2A: &str = "ByteScheduler-A2A";
@@ -81,7 +83,10 @@ impl Case {
         if hooks {
             profile.update_s += HOOKS_S * profile.tensors.len() as f64;
         }
-        let doubt = hooks.then_some("what hooks in Python cost is known of ResNet-50 with 4 workers only");
+        let doubt = hooks.then_some(
+            "what hooks in Python cost is known of ResNet-50 with 4 workers only, and what handing over partitions takes follows \
+             from a sentence of the paper",
+        );
         Ok(Case { profile, strategy, workers: row.workers, overlaps, on_byteps, doubt })
     }
 
@@ -187,6 +192,8 @@ fn after_backward(profile: &mut Profile) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use paceline_schedule::{Workload, plan};
 
     use super::*;
@@ -209,7 +216,8 @@ mod tests {
                 (name.ends_with("PS"), name == BYTESCHEDULER_A2A),
                 "{name}"
             );
-            assert!(case.strategy.start_up(8).is_zero(), "{name}: the cluster has what it takes to start");
+            let handed_over = Duration::from_micros(if name == BYTESCHEDULER_A2A { 300 } else { 0 });
+            assert_eq!(case.strategy.start_up(8), handed_over, "{name}: the cluster has what it takes to start");
         }
         assert!(case("BERT-Base", "ddp", "").unwrap().overlaps);
         let error = case("BERT-Base", "osp", "").unwrap_err().to_string();
