@@ -422,9 +422,20 @@ fn drawn(cluster: &Cluster) -> Option<Length> {
 }
 
 impl Costs {
-    /// Times what a worker alone computes: what the slowest of all does, as is expected.
+    /// Times what a worker alone computes: what the slowest of all does, as is expected; the mean of the iterations that are drawn.
     pub fn slowness(&self) -> f64 {
-        self.classes.iter().map(Class::expected_slowness).fold(0.0, f64::max)
+        let Some(Length::Drawn { seed, iterations }) = self.drawn else {
+            return self.classes.iter().map(Class::expected_slowness).fold(0.0, f64::max);
+        };
+        let of_class = |(number, class): (usize, &Class), iteration: usize| {
+            class.slowness * class.spread.drawn_slowest_of(number, class.workers, seed, iteration)
+        };
+        let slowest = |iteration: usize| {
+            let classes = self.classes.iter().enumerate();
+            classes.map(|class| of_class(class, iteration)).fold(0.0, f64::max)
+        };
+        let iterations = iterations.max(1);
+        (1..=iterations).map(slowest).sum::<f64>() / iterations as f64
     }
 
     /// No iteration is computed in less: what is drawn can be faster than what is expected.
@@ -456,7 +467,7 @@ impl Costs {
         self.communication.doubts(plan)
     }
 
-    /// How many of these are about formulas that are estimates where workers share hosts.
+    /// How many of these are about formulas that are estimates: where workers share hosts, and of few partitions for many servers.
     pub fn estimates(&self, plan: &Plan) -> usize {
         self.communication.estimates(plan)
     }

@@ -46,6 +46,12 @@ impl Spread {
         }
     }
 
+    /// The slowest of the workers of a class in an iteration, counted from 1. Every class has draws of its own.
+    pub(crate) fn drawn_slowest_of(self, class: usize, workers: usize, seed: u64, iteration: usize) -> f64 {
+        let seed = seed.wrapping_add((class as u64).wrapping_mul(0xa24b_aed4_963e_e407));
+        self.drawn_slowest(workers, seed, iteration as u64)
+    }
+
     /// The slowest of so many workers, drawn: a pure function of the seed and the iteration.
     pub(super) fn drawn_slowest(self, workers: usize, seed: u64, iteration: u64) -> f64 {
         let mut draws = Draws::new(seed, iteration);

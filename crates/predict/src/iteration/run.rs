@@ -158,9 +158,7 @@ impl<'a> Run<'a> {
         workers.began.push(self.now);
         if let Length::Drawn { seed, .. } = self.length {
             let of = &self.training.classes[class];
-            // Every class has draws of its own.
-            let seed = seed.wrapping_add((class as u64).wrapping_mul(0xa24b_aed4_963e_e407));
-            workers.pace = of.spread.drawn_slowest(of.workers, seed, workers.began.len() as u64);
+            workers.pace = of.spread.drawn_slowest_of(class, of.workers, seed, workers.began.len());
         }
         self.done |= class == 0 && self.iterations().are_enough(self.length);
     }
