@@ -5,7 +5,7 @@ use paceline_schedule::{ELEMENT_BYTES, Schedulers};
 use paceline_strategy::Strategy;
 use serde::Serialize;
 
-use crate::communication::{Communication, MESSAGES_MAX, Traffic, all_reduce_factor};
+use crate::communication::{Communication, FEW_PARTITIONS, MESSAGES_MAX, Traffic, all_reduce_factor};
 use crate::iteration::Span;
 use crate::job::{Costs, Subject};
 use crate::programs::Sending;
@@ -55,8 +55,8 @@ pub struct Prediction {
     pub bottleneck_share: f64,
     /// Where the prediction leaves what was measured, in words. Empty: nowhere.
     pub extrapolated: Vec<String>,
-    /// How many of these only say that the formula of an algorithm is an estimate where workers share hosts. To whoever has timed such
-    /// operations, as `strategy=auto` has when it chooses, they are no reason for another plan.
+    /// How many of these only say that a formula is an estimate: of an algorithm where workers share hosts, and of servers that have few
+    /// partitions each. To whoever has timed operations, as `strategy=auto` has when it chooses, they are no reason for another plan.
     pub estimates: usize,
     /// How many of these are true of this model on this cluster, whatever the plan: they, too, are no reason for another one.
     pub(crate) of_any_plan: usize,
@@ -242,7 +242,12 @@ pub fn played_emulated(job: &Job<'_>, prediction: &Prediction) -> Result<Predict
         return Err(PredictError::ByMessage(format!("messages say nothing of {}", played.left_out.join(", "))));
     }
     let formulas_s = estimate_plan(&job, &prediction.plan)?.iteration_s;
-    Ok(prediction.clone().with_iteration_s(played.iteration_s * (prediction.iteration_s / formulas_s)))
+    let mut found = prediction.clone().with_iteration_s(played.iteration_s * (prediction.iteration_s / formulas_s));
+    // Messages know what formulas leave out.
+    let told = found.extrapolated.len();
+    found.extrapolated.retain(|doubt| !doubt.starts_with(FEW_PARTITIONS));
+    found.estimates -= told - found.extrapolated.len();
+    Ok(found)
 }
 
 /// The cluster without constants that say nothing of messages.

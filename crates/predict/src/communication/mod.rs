@@ -21,7 +21,7 @@ pub(crate) use all_to_all::AllToAll;
 pub(crate) use on_topology::COMPARED_HOSTS_MAX;
 pub(crate) use programs_of_plan::MESSAGES_MAX;
 pub use server_hosts::serving_hosts;
-pub(crate) use servers::ServerCosts;
+pub(crate) use servers::{FEW_PARTITIONS, ServerCosts};
 
 /// Workers on hosts, as many on each but perhaps the last.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -132,15 +132,16 @@ impl Communication {
         match self {
             Communication::None => Vec::new(),
             Communication::AllToAll(costs) => costs.doubts(plan),
-            Communication::Servers(costs) => costs.doubts.clone(),
+            Communication::Servers(costs) => costs.doubts(plan),
         }
     }
 
-    /// How many of these are about formulas that are estimates where workers share hosts.
+    /// How many of these are about formulas that are estimates: where workers share hosts, and of few partitions for many servers.
     pub fn estimates(&self, plan: &Plan) -> usize {
         match self {
             Communication::AllToAll(costs) => costs.estimates(plan),
-            Communication::None | Communication::Servers(_) => 0,
+            Communication::Servers(costs) => costs.estimates(plan),
+            Communication::None => 0,
         }
     }
 

@@ -37,6 +37,11 @@ impl PartitionTiles {
         PartitionTiles(Some(Box::new(Known { topology, counted, tile_bytes: Default::default() })))
     }
 
+    /// Would the runtime choose them by what messages cost here?
+    pub fn are_known(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// How many tiles a partition is.
     pub fn count(&self, bytes: u64) -> usize {
         let Some(known) = self.0.as_ref().filter(|_| bytes > SMALLEST) else { return 1 };

@@ -16,6 +16,7 @@ use super::partition_tiles::PartitionTiles;
 use super::server_hosts::{hosts_that_serve, supposed};
 use super::servers_on_topology::on_topology;
 use super::{Traffic, World, all_reduce_factor, servers_by_message};
+use crate::interval::MODEL;
 use crate::iteration::{Line, Operations, Part};
 use crate::prediction::Bottleneck;
 
@@ -56,8 +57,11 @@ pub(crate) struct ServerCosts {
     combine_s_per_byte: f64,
     apply_s_per_byte: f64,
     /// Why that may be wrong: what the topology does to the links, hosts that the cluster does not have.
-    pub doubts: Vec<String>,
+    pub(super) doubts: Vec<String>,
 }
+
+/// How the doubt begins that partitions are few for so many servers.
+pub(crate) const FEW_PARTITIONS: &str = "few partitions for each of";
 
 /// To a server and back.
 const ROUNDS: usize = 2;
@@ -151,6 +155,48 @@ impl ServerCosts {
             self.bus_s_per_byte = found.unwrap_or(0.0).max(self.moving_s_per_byte);
         }
         self
+    }
+
+    /// Why what a plan takes may be wrong, in words.
+    pub fn doubts(&self, plan: &Plan) -> Vec<String> {
+        let few = self.are_few(plan).then(|| {
+            format!(
+                "{FEW_PARTITIONS} {} servers: these add up in the order of the workers, and until all ports are busy an iteration \
+                 may take longer than formulas say (simulate --by-message counts it)",
+                self.serving(plan)
+            )
+        });
+        self.doubts.iter().cloned().chain(few).collect()
+    }
+
+    /// How many of these are about formulas that leave out what messages know.
+    pub fn estimates(&self, plan: &Plan) -> usize {
+        usize::from(self.are_few(plan))
+    }
+
+    /// Are partitions so few that what formulas leave out may be more than predictions are off anyway?
+    fn are_few(&self, plan: &Plan) -> bool {
+        self.passed_on(plan) > MODEL
+    }
+
+    /// The places that serve, but no more than push.
+    fn serving(&self, plan: &Plan) -> usize {
+        self.servers.shards.min(self.places).min(plan.shards).min(self.pushing())
+    }
+
+    /// How much more a server could have taken in while ports were idle, about, as a share of what it takes in: each of k servers takes in
+    /// a tile from one of n workers after the other, so the first worker sends one to each of them before the second can, until k workers
+    /// send at once; and in the end the first ones have nothing left. That is k(k − 1) tiles, beside n/k of all. (Of clusters whose
+    /// messages cost nothing but their bytes the tiles are not known: their constants are those of other servers, which may take what
+    /// comes first.)
+    fn passed_on(&self, plan: &Plan) -> f64 {
+        if !self.tiles.are_known() || !self.leaves_host() || self.world.hosts == 1 {
+            return 0.0;
+        }
+        let tiles: usize =
+            plan.partitions().map(|(_, part)| self.tiles.count(part.elements.len() as u64 * ELEMENT_BYTES)).sum();
+        let serving = self.serving(plan) as f64;
+        serving * (serving - 1.0) / tiles.max(1) as f64 * serving / self.pushing() as f64
     }
 
     /// How many messages of an operation wait for each other.

@@ -349,6 +349,15 @@ fn stragglers_are_drawn_from_the_distribution_that_the_cluster_names() {
         cluster.computation.distribution = distribution;
         let found = later(&cluster);
         assert!((found - expected).abs() < 0.03, "{distribution:?}: {found}");
+        let (profile, bsp) = (without_update("resnet50"), strategy("bsp-a2a,arch=a2a:ring"));
+        let job = Job { cluster: &cluster, profile: &profile, strategy: &bsp, workers: 8, local_batch: None };
+        let Prediction { forward_s, backward_s, update_s, exposed_s, iteration_s, .. } = estimate(&job).unwrap();
+        let slower = (forward_s + backward_s + update_s) / computed_s - 1.0;
+        assert!((slower - found).abs() < 1e-9, "as much of it is computation: {slower}, not {found}");
+        assert!(
+            (exposed_s - (alike_s - computed_s)).abs() < 1e-9 && exposed_s < iteration_s,
+            "the rest waits as before"
+        );
         assert_eq!(later(&cluster), found, "the same seed");
         let other =
             Cluster { computation: ComputationConstants { seed: 1, ..cluster.computation.clone() }, ..cluster.clone() };

@@ -111,6 +111,34 @@ fn iterations_with_servers_are_what_their_messages_take() {
     assert!(few.iter().all(|(ratio, _)| (0.98..1.5).contains(ratio)), "{few:?}");
 }
 
+/// Where that may be more than predictions are off anyway, they say so, at least where it is; and not where messages have decided.
+#[test]
+fn few_partitions_for_many_servers_are_said() {
+    let [_, network, _] = networks();
+    let said = |predicted: &Prediction| predicted.extrapolated.iter().any(|doubt| doubt.starts_with(FEW_PARTITIONS));
+    for (hosts, times, text, expected) in [
+        (8, 2, "wfbp-ps", true),
+        (8, 2, "schedule=wfbp,arch=ps:hosts:1MiB:dedicated", true),
+        (4, 16, "wfbp-ps", false),
+        (8, 2, "schedule=wfbp,arch=ps:1:1MiB", false),
+        (8, 2, "wfbp-a2a", false),
+    ] {
+        let case = Case { hosts, per_host: 1, network, topology: "flat" };
+        let (cluster, strategy, profile) = (case.cluster(), strategy(text), layers(times));
+        let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers: hosts, local_batch: None };
+        let predicted = estimate(&job).expect("a prediction");
+        assert_eq!(said(&predicted), expected, "{text} on {hosts} hosts: {:?}", predicted.extrapolated);
+        let played = predict_by_message(&job, &predicted.plan).expect("an iteration").iteration_s;
+        assert!(expected || played < 1.06 * predicted.iteration_s, "{text} on {hosts} hosts: {played} s");
+        assert!(!said(&played_emulated(&job, &predicted).expect("an iteration")), "{text}: its messages were played");
+    }
+    // What partitions cost there was fitted, to servers that take what comes first.
+    let (cluster, strategy) = (Cluster::named("study-10gbe").expect("it is built in"), strategy("wfbp-ps"));
+    let profile = layers(2);
+    let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers: 32, local_batch: None };
+    assert!(!said(&estimate(&job).expect("a prediction")));
+}
+
 /// Start-ups that occupy the worker's port, and those that wait for the operation in front. Where workers end at different times and
 /// urgent operations come in between, two may wait for each other until their patience is over, of which formulas know nothing. When it
 /// is, all begin the most urgent operation that has not ended, and it ends: so there is patience for each operation at most.
