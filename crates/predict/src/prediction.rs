@@ -278,9 +278,9 @@ pub(crate) fn point(subject: &Subject<'_>, costs: &Costs, plan: Plan, timeline: 
     let (traffic, outcome) = subject.play(costs, &plan, timeline);
     let (workers, profile) = (subject.job.workers, &*subject.profile);
     let iteration_s = outcome.iteration_s + traffic.jitter_s;
-    let forward_s = profile.forward_s() * costs.slowness();
-    let backward_s = profile.backward_s() * costs.slowness();
-    let update_s = if subject.servers_update() { 0.0 } else { profile.update_s * costs.slowness() };
+    let slowness = costs.slowness();
+    let (forward_s, backward_s) = (profile.forward_s() * slowness, profile.backward_s() * slowness);
+    let update_s = if subject.servers_update() { 0.0 } else { profile.update_s * slowness };
     let exposed_s = (iteration_s - forward_s - backward_s - update_s).max(0.0);
     let busiest = busiest(&traffic);
     let communication_s = match &costs.communication {

@@ -190,7 +190,7 @@ impl ServerCosts {
     /// messages cost nothing but their bytes the tiles are not known: their constants are those of other servers, which may take what
     /// comes first.)
     fn passed_on(&self, plan: &Plan) -> f64 {
-        if !self.tiles.are_known() || !self.leaves_host() || self.world.hosts == 1 {
+        if !self.tiles.are_known() || self.world.hosts == 1 {
             return 0.0;
         }
         let tiles: usize =

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use paceline_strategy::Strategy;
+use paceline_strategy::{Call, Strategy};
 
-use super::{Answer, Candidate, Question};
+use super::{Answer, Candidate, Question, archs_of_world};
 
 /// Servers beside the workers must be predicted to save this share: what their processors cost the workers is in no constant.
 const WORTH_SERVERS: f64 = 0.03;
@@ -14,10 +14,10 @@ const WORTH_SERVERS: f64 = 0.03;
 pub(super) const WORTH_LEAVING: f64 = 0.02;
 
 /// A world in which `strategy=auto` chooses by what is open there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct OpenWorld {
-    /// Servers beside its workers, one on each host.
-    pub servers: usize,
+    /// What `arch=auto` may stand for there, with a server on each host.
+    pub archs: Vec<Call>,
     /// Over what its messages travel: `protocol=`.
     pub protocol: String,
 }
@@ -27,16 +27,18 @@ impl OpenWorld {
     pub(super) fn of(question: &Question<'_>) -> Option<OpenWorld> {
         let Question { cluster, workers, space, .. } = *question;
         let is_all_open = space.strategy.arch_is_open() && space.archs.is_empty();
-        let protocol = || space.strategy.protocol.name.clone();
-        is_all_open.then(|| OpenWorld { servers: cluster.hosts_of(workers), protocol: protocol() })
+        is_all_open.then(|| OpenWorld {
+            archs: archs_of_world(cluster.hosts_of(workers)),
+            protocol: space.strategy.protocol.name.clone(),
+        })
     }
 
-    /// Could that be chosen there? As [`archs_of_world`](super::archs_of_world) says.
+    /// Could that be chosen there, however its servers want buckets to be cut?
     pub(super) fn has(&self, strategy: &Strategy) -> bool {
-        let is_there = match strategy.servers(self.servers, self.servers) {
-            Some(servers) => !servers.dedicated && servers.shards <= self.servers,
-            None => strategy.algorithm() == Some("auto"),
-        };
+        fn chosen(arch: &Call) -> (&str, Option<u64>, Option<&str>, Option<&str>) {
+            (&arch.name, arch.number(0), arch.word(0), arch.word(2))
+        }
+        let is_there = self.archs.iter().any(|arch| chosen(arch) == chosen(&strategy.arch));
         is_there && strategy.protocol.name == self.protocol
     }
 }

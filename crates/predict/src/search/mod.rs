@@ -262,7 +262,7 @@ pub fn search(question: &Question) -> Result<Answer, SearchError> {
         }
     }
     improve::improve(&bounded, &mut found);
-    found.answer(question, predictions.get())
+    found.answer(question, world, predictions.get())
 }
 
 /// What does not change within a batch.
@@ -360,7 +360,7 @@ impl Found {
         self.left_out.push(LeftOut::of(question, way.way, profile, schedule, reason));
     }
 
-    fn answer(self, question: &Question, predictions: usize) -> Result<Answer, SearchError> {
+    fn answer(self, question: &Question, world: Option<OpenWorld>, predictions: usize) -> Result<Answer, SearchError> {
         let Found { mut candidates, left_out } = self;
         rank(&mut candidates);
         if candidates.is_empty() {
@@ -375,7 +375,6 @@ impl Found {
                 reason: reason.unwrap_or_else(|| "there is nothing to choose from".to_owned()),
             });
         }
-        let world = OpenWorld::of(question);
         let mut answer = Answer { candidates, left_out, predictions, world };
         for (number, place) in answer.first_of_each_kind().into_iter().take(question.space.intervals).enumerate() {
             let candidate = &mut answer.candidates[place];
