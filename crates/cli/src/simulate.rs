@@ -5,6 +5,7 @@ mod report;
 mod study;
 mod timeline;
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -102,8 +103,13 @@ pub fn run(arguments: &SimulateArguments, registry: &Registry) -> Result<ExitCod
     };
     let (cluster, profile) = (load_cluster(source)?, load_profile(model).map_err(Failure::usage)?);
     let plan = arguments.plan.as_deref().map(last_plan).transpose()?;
-    let strategy = plan.as_ref().map_or(&arguments.strategy, |plan| &plan.strategy);
-    let strategy = explain::parse(registry.grammar(), strategy)?;
+    let strategy = match &plan {
+        Some(plan) => registry
+            .grammar()
+            .parse(&plan.strategy)
+            .map_err(|error| of_plan(arguments, &format_args!("the plan's strategy `{}`: {error}", plan.strategy)))?,
+        None => explain::parse(registry.grammar(), &arguments.strategy)?,
+    };
     let workers = arguments.workers.unwrap_or(cluster.workers());
     let local_batch = arguments.local_batch;
     let open = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers, local_batch };
@@ -112,7 +118,10 @@ pub fn run(arguments: &SimulateArguments, registry: &Registry) -> Result<ExitCod
         Some(plan) => predict_plan(&open, plan).map(|found| (strategy.clone(), found)).map_err(SearchError::from),
         None => predicted(&open, registry),
     };
-    let (chosen, mut prediction) = found.map_err(|error| refused(blamed(source, &error)))?;
+    let (chosen, mut prediction) = found.map_err(|error| match error {
+        SearchError::Predict(PredictError::Plan(_) | PredictError::OtherPlan { .. }) => of_plan(arguments, &error),
+        _ => refused(blamed(source, &error)),
+    })?;
     // Of a plan that was given nothing is searched.
     let searched_us = (strategy.is_open() && plan.is_none()).then(|| 1e6 * began.elapsed().as_secs_f64());
     prediction.extrapolated.extend(protocol_doubt(&cluster, workers, &chosen));
@@ -184,6 +193,12 @@ fn last_plan(path: &Path) -> Result<Plan, Failure> {
     let mut executed = ExecutedPlans::read(path).map_err(|error| Failure::usage(TrainError::from(error)))?;
     let last = executed.stages.pop().map(|stage| stage.plan);
     last.ok_or_else(|| Failure::usage(format!("{} has no plan", path.display())))
+}
+
+/// What is wrong with a plan, with its file in front if it came from one.
+fn of_plan(arguments: &SimulateArguments, problem: &dyn Display) -> Failure {
+    let file = arguments.plan.as_ref().map(|path| format!("{}: ", path.display())).unwrap_or_default();
+    refused(format!("{file}{problem}"))
 }
 
 fn refused(error: String) -> Failure {

@@ -261,7 +261,26 @@ fn the_plan_that_is_found_can_be_carried_out() {
     assert!((one / other - 1.0).abs() < 1e-9, "{one} {other}");
     // It is for this model and no other.
     let other = ["simulate", "--plan", &file, "--cluster", "study-10gbe", "--model", "resnet50", "--workers", "8"];
-    run(paceline(&other), LIMIT).expect_code(2).expect_stderr(&["tensors"]);
+    run(paceline(&other), LIMIT).expect_code(2).expect_stderr(&[&*file, "the plan is for 206 tensors, and 161 are"]);
+    let broken = |change: &dyn Fn(&mut Value), says: &str| {
+        let mut changed = written.clone();
+        change(&mut changed["stages"][0]["plan"]);
+        fs::write(&path, changed.to_string()).expect("written");
+        let again = [&["simulate", "--plan", &file][..], &base[..]].concat();
+        run(paceline(&again), LIMIT).expect_code(2).expect_stderr(&[&*file, says]);
+    };
+    // All of another size: what lies behind the first element is nobody's.
+    let one_element = |plan: &mut Value| {
+        let buckets = plan["buckets"].as_array_mut().expect("a list");
+        for (at, bucket) in buckets.iter_mut().enumerate() {
+            let elements = serde_json::json!({ "start": at, "end": at + 1 });
+            let shard = bucket["partitions"][0]["shard"].clone();
+            bucket["partitions"] = serde_json::json!([{ "elements": elements, "shard": shard }]);
+            bucket["elements"] = elements;
+        }
+    };
+    broken(&one_element, "the plan is for tensors of other sizes");
+    broken(&|plan| plan["strategy"] = "no-such-preset".into(), "the plan's strategy `no-such-preset`: ");
     fs::remove_file(path).and_then(|()| fs::remove_file(again)).expect("our own files");
 }
 

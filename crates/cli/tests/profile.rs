@@ -165,7 +165,7 @@ fn a_file_is_summed_up_or_refused_by_field() {
     for (from, to, says) in [
         ("0.002", "-0.002", "the profile is inconsistent: backward[0].seconds is -0.002; give seconds"),
         ("\"elements\": 4", "\"elements\": 0", "the profile is inconsistent: tensors[1].elements is 0"),
-        (", \"elements\": 4", "", "is no profile: missing field `elements` at line 2"),
+        (", \"elements\": 4", "", "is no profile: tensors[1]: missing field `elements` at line 2"),
         ("\"b\"", "\"w\"", "the profile is inconsistent: tensors has two of the name `w`"),
         ("{\"tensor\": 1, \"seconds\": 0.002}, ", "", "the profile is inconsistent: backward has no step for tensor 1"),
         ("\"tensor\": 1, \"seconds\": 0}", "\"tensor\": 2, \"seconds\": 0}", "forward[1].tensor is 2"),

@@ -36,6 +36,18 @@ pub enum PlanError {
         /// Its number.
         operation: OperationNumber,
     },
+    /// It was made for tensors of other sizes.
+    #[error(
+        "bucket {bucket} has {elements} elements, and its tensors have {wanted}: the plan is for tensors of other sizes"
+    )]
+    OtherSizes {
+        /// The bucket's number.
+        bucket: usize,
+        /// Its elements.
+        elements: usize,
+        /// Those of its tensors together.
+        wanted: usize,
+    },
 }
 
 impl Plan {
@@ -55,6 +67,22 @@ impl Plan {
                 Some(shard) if shard < shards => {}
                 None if shards == 0 => {}
                 _ => return Err(PlanError::NobodyServes { operation, shards }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Is it for tensors of these sizes, in elements? Each bucket is as long as its tensors together. Of a plan that
+    /// [`Plan::check`] admits, and as many sizes as it has tensors. Linear in tensors.
+    ///
+    /// # Errors
+    /// The first bucket that is not.
+    pub fn check_sizes(&self, sizes: &[usize]) -> Result<(), PlanError> {
+        for (bucket, content) in self.buckets.iter().enumerate() {
+            let wanted = content.tensors.iter().filter_map(|&tensor| sizes.get(tensor)).sum();
+            let elements = content.elements.len();
+            if elements != wanted {
+                return Err(PlanError::OtherSizes { bucket, elements, wanted });
             }
         }
         Ok(())
@@ -147,5 +175,14 @@ mod tests {
             change(&mut plan);
             assert_eq!(plan.check(), Err(error), "{plan:?}");
         }
+    }
+
+    #[test]
+    fn a_plan_for_tensors_of_other_sizes_is_told() {
+        assert_eq!(plan().check_sizes(&[0, 5, 4]), Ok(()));
+        let other = |bucket, elements, wanted| Err(PlanError::OtherSizes { bucket, elements, wanted });
+        assert_eq!(plan().check_sizes(&[0, 4, 5]), other(0, 4, 5));
+        assert_eq!(plan().check_sizes(&[1, 5, 4]), other(1, 0, 1));
+        assert_eq!(plan().check_sizes(&[0, 6, 4]), other(2, 5, 6));
     }
 }

@@ -296,7 +296,7 @@ impl<'a> Subject<'a> {
                 return Err(PredictError::OtherPlan { what, plan, wanted });
             }
         }
-        Ok(())
+        Ok(plan.check_sizes(&self.profile.sizes())?)
     }
 
     /// Do servers have the optimiser?

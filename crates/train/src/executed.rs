@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
-use paceline_plan::{Bucket, Plan};
+use paceline_plan::Plan;
 use paceline_strategy::{Registry, Strategy};
 use serde::{Deserialize, Serialize};
 
+use crate::json::read_json;
 use crate::update_rule::UpdateRule;
 
 /// The plans that a training has carried out, one after the other. The same model, data, options and world give the same
@@ -99,7 +100,7 @@ impl ExecutedPlans {
     pub fn read(path: &Path) -> Result<ExecutedPlans, PlanFileError> {
         let wrong = |what: String| PlanFileError { path: path.to_owned(), what };
         let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        let executed: ExecutedPlans = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let executed: ExecutedPlans = read_json(text.as_bytes()).map_err(|error| wrong(error.to_string()))?;
         if executed.schema != ExecutedPlans::SCHEMA {
             return Err(wrong(format!("it has schema {}, and this version reads 1", executed.schema)));
         }
@@ -160,13 +161,7 @@ impl Stage {
             let (planned, tensors) = (plan.tensors(), sizes.len());
             return Err(self.unfit(format_args!("is for {planned} tensors, and the model has {tensors}")));
         }
-        let fits = |bucket: &Bucket| {
-            let elements: usize = bucket.tensors.iter().map(|&tensor| sizes[tensor]).sum();
-            bucket.elements.len() == elements
-        };
-        if !plan.buckets.iter().all(fits) {
-            return Err(self.unfit(format_args!("is for tensors of other sizes")));
-        }
+        plan.check_sizes(sizes).map_err(|error| self.unfit(format_args!("does not fit the model: {error}")))?;
         let all_reduces = if plan.shards == 0 { plan.operations() } else { 0 };
         if self.all_reduces.len() != all_reduces && !self.all_reduces.is_empty() {
             return Err(self.unfit(format_args!("names another number of all-reduces than it has")));

@@ -54,6 +54,7 @@ mod executed;
 mod fake_backend;
 mod fusion;
 mod iteration_times;
+mod json;
 mod kineto;
 mod learning_rate;
 mod measure;
@@ -100,6 +101,7 @@ pub use data::{
 pub use dump::dump_path;
 pub use error::TrainError;
 pub use executed::{AllReduce, Change, ChangedAllReduce, ExecutedPlans, PlanFileError, Stage};
+pub use json::{JsonError, read_json};
 pub use kineto::{TraceError, TraceOptions, TracedProfile, profile_of_trace, read_trace};
 pub use learning_rate::{LearningRate, LearningRateSchedule, ScheduleTextError};
 pub use measure::{

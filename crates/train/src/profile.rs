@@ -6,6 +6,7 @@ use std::path::Path;
 
 use paceline_plan::{BUILT_IN_PROFILES, Profile, ProfileError, ScaleError, built_in_profile, scaled_profile};
 
+use crate::json::{JsonError, read_json};
 use crate::read_at_most::read_at_most;
 
 /// Why there is no such profile.
@@ -37,7 +38,7 @@ pub enum ProfileSourceError {
         path: String,
         /// Field, line and column.
         #[source]
-        source: serde_json::Error,
+        source: JsonError,
     },
     /// It is one that makes no sense.
     #[error("{path}: {source}")]
@@ -83,7 +84,7 @@ fn named(name: &str) -> Result<Profile, ProfileSourceError> {
         _ => ProfileSourceError::Unreadable { path: path.clone(), source },
     })?;
     let profile: Profile =
-        serde_json::from_slice(&text).map_err(|source| ProfileSourceError::Malformed { path: path.clone(), source })?;
+        read_json(&text).map_err(|source| ProfileSourceError::Malformed { path: path.clone(), source })?;
     checked(profile, &path)
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use paceline_predict::graph::{Played, TaskGraph, Work};
+use paceline_train::read_json;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -55,7 +56,7 @@ struct Piece<'a> {
 pub fn run(path: &Path, json: Option<JsonFile>, trace: Option<PlainFile>) -> Result<ExitCode, Failure> {
     let text = super::read(path, "graph")?;
     let usage = |reason: &dyn std::fmt::Display| Failure::usage(format!("{}: {reason}", path.display()));
-    let graph: TaskGraph = serde_json::from_str(&text)
+    let graph: TaskGraph = read_json(text.as_bytes())
         .map_err(|error| usage(&error).help("docs/json.md says what a file of tasks looks like"))?;
     let played = graph.play().map_err(|error| usage(&error))?;
     let resources = played.busy_s.iter().map(|(resource, &busy_s)| Busy { resource, busy_s });

@@ -1,5 +1,5 @@
 use paceline_comm::Communicator;
-use paceline_plan::Partition;
+use paceline_plan::{Bucket, Partition};
 use paceline_schedule::{Dispatcher, Schedulers};
 use serde_json::Value;
 
