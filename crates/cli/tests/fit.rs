@@ -49,6 +49,27 @@ fn several_networks_go_into_one_file() {
     fs::remove_file(path).and_then(|()| fs::remove_file(json)).expect("our own files");
 }
 
+/// Constants of one network are no other's: where only they are there, they are taken, and that is told.
+#[test]
+fn a_network_that_is_fitted_alone_keeps_its_name() {
+    let (study, toml) = (scratch_file("alone.csv"), scratch_file("alone.toml"));
+    let [study_path, toml_path] = [&study, &toml].map(|path| path.to_string_lossy().into_owned());
+    let text = fs::read_to_string(STUDY).expect("the study");
+    let here = text.lines().filter(|line| !line.contains("100GbIB")).collect::<Vec<_>>().join("\n");
+    fs::write(&study, here).expect("a scratch file");
+    run(paceline(&["fit", "--study", &study_path, "-o", &toml_path, "--no-leave-out"]), LIMIT).expect_code(0);
+    let set = ClusterSet::from_toml(&fs::read_to_string(&toml).expect("the file")).expect("clusters");
+    assert_eq!(set.networks.keys().collect::<Vec<_>>(), ["10GbE"]);
+    let told = "the network 100GbIB is predicted with the constants of 10GbE, the only one of --cluster";
+    for (file, of_another) in [(STUDY, true), (&study_path, false)] {
+        let outcome = run(paceline(&["simulate", "--study", file, "--cluster", &toml_path]), LIMIT).expect_code(0);
+        assert_eq!(outcome.stdout.contains(told), of_another, "{outcome:#?}");
+    }
+    let cell = ["simulate", "--cluster", &toml_path, "--model", "bert-base", "--workers", "8"];
+    run(paceline(&cell), LIMIT).expect_code(0);
+    fs::remove_file(study).and_then(|()| fs::remove_file(toml)).expect("our own files");
+}
+
 #[test]
 fn each_network_gets_a_file_where_that_is_asked_for() {
     let pattern = scratch_file("{network}.toml");
@@ -77,6 +98,11 @@ fn what_cannot_be_fitted_is_refused() {
             "no row of the study can be fitted to",
         ),
         ("model,network\nResNet-50,10GbE", "the study has no column `local_batch`"),
+        (
+            "model,local_batch,network,method,workers,samples_per_s\nResNet-50,64,10GbE,WFBP-A2A,8,1000\n\
+             ResNet-50,64,10GbE,auto,8,1000",
+            "line 3 of the study: arch=auto stands for no arch",
+        ),
     ] {
         fs::write(&study, text).expect("a scratch file");
         let outcome = run(paceline(&["fit", "--study", &file, "-o", "/dev/null"]), LIMIT).expect_code(2);

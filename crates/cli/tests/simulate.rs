@@ -312,6 +312,23 @@ fn names_of_a_study_may_be_in_any_case_and_unknown_ones_are_refused() {
     fs::remove_file(path).expect("our own file");
 }
 
+/// More of them than a host of the cluster has, too; that no host was measured with so many is told.
+#[test]
+fn workers_that_a_note_puts_on_one_host_are_predicted_there() {
+    let (csv, json) = (scratch_file("hosts.csv"), scratch_file("hosts.json"));
+    let [csv_path, json_path] = [&csv, &json].map(|path| path.to_string_lossy().into_owned());
+    let rows = "bert-base,64,10GbE,BSP-A2A,8,\nbert-base,64,10GbE,BSP-A2A,8,single_node";
+    fs::write(&csv, format!("model,local_batch,network,method,workers,note\n{rows}\n")).expect("a file");
+    run(paceline(&["simulate", "--study", &csv_path, "--json", &json_path]), LIMIT).expect_code(0);
+    let report = read(&json);
+    let cell = |row: usize, name: &str| report["rows"][row][name].clone();
+    let rate = |row| cell(row, "predicted_samples_per_s").as_f64().expect("a number");
+    assert!(rate(1) > 1.5 * rate(0), "{report:#}");
+    let doubts = |row| cell(row, "extrapolated").as_array().map_or(0, Vec::len);
+    assert_eq!((doubts(0), doubts(1)), (0, 1), "{report:#}");
+    fs::remove_file(csv).expect("our own file");
+}
+
 /// `fit`, and then `simulate --study` with what it has written: that counts, and not the clusters that are built in.
 #[test]
 fn a_study_is_predicted_on_clusters_that_were_fitted() {

@@ -44,10 +44,10 @@ impl Target {
             Target::One(file, path) => {
                 let networks: Vec<String> = clusters.iter().map(|(network, _)| network.clone()).collect();
                 let stem = stem(&path);
+                // One alone keeps its name, too: constants of one network are no other's.
                 let named = clusters.into_iter().map(|(network, mut cluster)| {
-                    let only = networks.len() == 1;
-                    cluster.name = if only { stem.clone() } else { format!("{stem}, {network}") };
-                    (if only { "*".to_owned() } else { network }, cluster)
+                    cluster.name = if networks.len() == 1 { stem.clone() } else { format!("{stem}, {network}") };
+                    (network, cluster)
                 });
                 let set = ClusterSet { networks: named.collect::<BTreeMap<_, _>>() };
                 file.write(&set.to_toml())?;

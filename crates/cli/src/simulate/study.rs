@@ -77,7 +77,7 @@ pub fn run(
     let mut predicted = Vec::new();
     for row in &study.rows {
         let case = Case::of(row, &profiles, registry.grammar()).map_err(|error| usage(&error))?;
-        let cluster = clusters.of(row).map_err(|reason| usage(&reason))?;
+        let (cluster, of_another) = clusters.of(row).map_err(|reason| usage(&reason))?;
         let Case { strategy, workers, .. } = &case;
         let prediction = if case.on_byteps {
             case.predict(&cluster).map_err(SearchError::from)
@@ -91,6 +91,7 @@ pub fn run(
         prediction.extrapolated.extend(protocol_doubt(&cluster, *workers, strategy));
         prediction.extrapolated.extend(case.doubt.map(str::to_owned));
         prediction.extrapolated.extend(cluster.measurement_doubt().filter(|_| *workers > 1));
+        prediction.extrapolated.extend(of_another.filter(|_| cluster.hosts_of(*workers) > 1));
         let samples = prediction.samples_per_s * prediction.iteration_s;
         predicted.push(Predicted {
             row,
@@ -117,20 +118,37 @@ pub fn run(
 struct Clusters(Option<ClusterSet>);
 
 impl Clusters {
-    fn of(&self, row: &StudyRow) -> Result<Cluster, String> {
-        let network = &row.network;
-        match &self.0 {
-            Some(set) => set.of(network).cloned().ok_or_else(|| {
-                let known: Vec<&str> = set.networks.keys().map(String::as_str).collect();
-                format!(
-                    "line {} of the study: --cluster has no network {network}; it has {}",
-                    row.line,
-                    known.join(", ")
-                )
-            }),
-            None => Cluster::named(&format!("study-{network}"))
-                .or_else(|_| Cluster::named(network))
-                .map_err(|error| format!("line {} of the study: there is no network {network}: {error}", row.line)),
+    /// The cluster of a row, whose workers share a host if its note says so; and in words what is in doubt if it is another network's.
+    fn of(&self, row: &StudyRow) -> Result<(Cluster, Option<String>), String> {
+        let (mut cluster, of_another) = self.of_network(row)?;
+        if row.is_of_one_host() {
+            cluster.workers_per_host = cluster.workers_per_host.max(row.workers);
+        }
+        Ok((cluster, of_another))
+    }
+
+    fn of_network(&self, row: &StudyRow) -> Result<(Cluster, Option<String>), String> {
+        let (network, line) = (&row.network, row.line);
+        let Some(set) = &self.0 else {
+            let named = Cluster::named(&format!("study-{network}")).or_else(|_| Cluster::named(network));
+            let unknown = |error| format!("line {line} of the study: there is no network {network}: {error}");
+            return named.map(|cluster| (cluster, None)).map_err(unknown);
+        };
+        if let Some(cluster) = set.of(network) {
+            return Ok((cluster.clone(), None));
+        }
+        let known: Vec<&str> = set.networks.keys().map(String::as_str).collect();
+        match set.networks.first_key_value() {
+            Some((only, cluster)) if known.len() == 1 => {
+                let doubt = format!(
+                    "the network {network} is predicted with the constants of {only}, the only one of --cluster"
+                );
+                Ok((cluster.clone(), Some(doubt)))
+            }
+            _ => {
+                let known = known.join(", ");
+                Err(format!("line {line} of the study: --cluster has no network {network}; it has {known}"))
+            }
         }
     }
 }

@@ -15,7 +15,6 @@ mod tests;
 mod trial;
 
 use paceline_plan::{Cluster, Constant, Profile};
-use paceline_schedule::ScheduleError;
 
 use crate::PredictError;
 use crate::study::{Study, StudyError};
@@ -150,12 +149,14 @@ pub enum FitError {
     /// The study cannot be used.
     #[error(transparent)]
     Study(#[from] StudyError),
-    /// A row cannot be planned.
-    #[error(transparent)]
-    Schedule(#[from] ScheduleError),
     /// A row cannot be predicted.
-    #[error(transparent)]
-    Predict(#[from] PredictError),
+    #[error("line {line} of the study: {reason}")]
+    Row {
+        /// Counted from 1.
+        line: usize,
+        /// Why not.
+        reason: PredictError,
+    },
     /// There is nothing to fit to.
     #[error("no row of the study can be fitted to: each needs a throughput in the column samples_per_s{}", first_reason(.skipped))]
     Nothing {

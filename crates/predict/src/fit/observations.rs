@@ -16,6 +16,8 @@ const DEVIATION_MIN: f64 = 0.01;
 pub(super) struct Observation {
     /// Which row of the study it is.
     pub row: usize,
+    /// Where that stands, counted from 1.
+    line: usize,
     /// Which of [`Observations::networks`].
     pub network: usize,
     /// Which of [`Observations::models`].
@@ -59,7 +61,8 @@ impl Observation {
 
     /// Samples per second on a cluster.
     pub fn predicted(&self, cluster: &Cluster) -> Result<f64, FitError> {
-        Ok(self.case.estimate_in(self.plan.as_ref(), cluster)?.samples_per_s)
+        let estimated = self.case.estimate_in(self.plan.as_ref(), cluster);
+        estimated.map(|found| found.samples_per_s).map_err(|reason| FitError::Row { line: self.line, reason })
     }
 
     /// Seconds per byte between hosts, were everything but the bytes of an iteration free: near the truth where there are
@@ -86,7 +89,7 @@ impl Observations {
         let (mut skipped, registry) = (Vec::new(), Registry::built_in());
         for (index, row) in study.rows.iter().enumerate() {
             let case = Case::of(row, profiles, &registry)?;
-            match usable(study, row) {
+            match usable(study, row, workers_per_host) {
                 Ok(measured) => found.add(index, row, case, measured)?,
                 Err(reason) => skipped.push(Skipped { row: index, line: row.line, reason }),
             }
@@ -117,10 +120,11 @@ impl Observations {
             self.models.len() - 1
         });
         let network = self.networks.iter().position(|known| known.eq_ignore_ascii_case(&row.network));
-        let plan = case.plan(hosts)?;
+        let line = row.line;
+        let plan = case.plan(hosts).map_err(|reason| FitError::Row { line, reason: reason.into() })?;
         let deviation = row.std_samples_per_s.map_or(0.0, |deviation| deviation / measured).max(DEVIATION_MIN);
         let network = network.unwrap_or_default();
-        self.all.push(Observation { row: index, network, model, case, hosts, plan, measured, deviation });
+        self.all.push(Observation { row: index, line, network, model, case, hosts, plan, measured, deviation });
         Ok(())
     }
 
@@ -197,10 +201,13 @@ fn class(beta_s_per_byte: f64) -> LinkClass {
 }
 
 /// What a row measured; or why it is not believed, or says nothing.
-fn usable(study: &Study, row: &StudyRow) -> Result<f64, String> {
+fn usable(study: &Study, row: &StudyRow, workers_per_host: usize) -> Result<f64, String> {
     let measured = row.samples_per_s.ok_or("has no throughput")?;
     if row.is_doubted() {
         return Err(format!("is noted as `{}`", row.note));
+    }
+    if row.is_of_one_host() && row.workers > workers_per_host {
+        return Err(format!("has {} workers on a single host, and here {workers_per_host} share one", row.workers));
     }
     if same(&row.method, BYTESCHEDULER_A2A) {
         return Err("ran on hooks in Python, layer by layer, at a cost that no constant here stands for".to_owned());
