@@ -110,16 +110,19 @@ fn under(
     Ok(point(&subject, costs, plan, false))
 }
 
-/// As one would write it.
+/// As one would write it, in a line.
 impl fmt::Display for DdpSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "torch.nn.parallel.DistributedDataParallel(model")?;
+        if self.comm_hook.is_some() {
+            write!(f, "from torch.distributed.algorithms.ddp_comm_hooks import default_hooks; ")?;
+        }
+        write!(f, "model = torch.nn.parallel.DistributedDataParallel(model")?;
         if let Some(mib) = self.bucket_cap_mb {
             write!(f, ", bucket_cap_mb={mib}")?;
         }
         write!(f, ", gradient_as_bucket_view=True)")?;
         match self.comm_hook {
-            Some(hook) => write!(f, "; model.register_comm_hook(state, {hook})"),
+            Some(hook) => write!(f, "; model.register_comm_hook(None, {hook})"),
             None => Ok(()),
         }
     }

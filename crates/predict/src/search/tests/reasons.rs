@@ -299,7 +299,7 @@ fn the_settings_of_ddp_are_no_worse_than_its_own() {
     let settings = ddp_settings(&question, &answer).unwrap();
     assert!(settings.prediction.samples_per_s <= answer.best().prediction.samples_per_s * (1.0 + 1e-3));
     let text = settings.to_string();
-    assert!(text.starts_with("torch.nn.parallel.DistributedDataParallel(model"), "{text}");
+    assert!(text.starts_with("model = torch.nn.parallel.DistributedDataParallel(model"), "{text}");
     assert_eq!(text.contains("bucket_cap_mb="), settings.bucket_cap_mb.is_some());
     assert!(!text.contains("hook"), "{text}");
     // Half of the bytes, where somebody admits that.
@@ -308,5 +308,10 @@ fn the_settings_of_ddp_are_no_worse_than_its_own() {
     let bert = built_in_profile("bert-large").unwrap();
     let question = Question { cluster: &slow, profile: &bert, workers: 32, space: &space };
     let lossy = ddp_settings(&question, &search(&question).unwrap()).unwrap();
-    assert!(lossy.to_string().ends_with("register_comm_hook(state, default_hooks.fp16_compress_hook)"), "{lossy}");
+    let lossy = lossy.to_string();
+    assert!(
+        lossy.starts_with("from torch.distributed.algorithms.ddp_comm_hooks import default_hooks; model = "),
+        "{lossy}"
+    );
+    assert!(lossy.ends_with("; model.register_comm_hook(None, default_hooks.fp16_compress_hook)"), "{lossy}");
 }
