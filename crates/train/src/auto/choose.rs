@@ -10,7 +10,7 @@ use paceline_schedule::Schedulers;
 use paceline_strategy::{Call, Strategy};
 use serde::{Deserialize, Serialize};
 
-use super::cluster::{calibrate, interfere, of_uneven_hosts, of_world};
+use super::cluster::{calibrate, interfere, of_world, unsaid};
 use crate::computed::slowed_profile;
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::Carrier;
@@ -135,7 +135,7 @@ impl Choosing<'_> {
         mut passing: Option<Passing<'_>>,
     ) -> Result<(Cluster, Vec<String>), TrainError> {
         let workers = self.peers.workers();
-        let (mut cluster, mut doubts) = (of_world(workers), of_uneven_hosts(workers));
+        let (mut cluster, mut doubts) = (of_world(workers), unsaid(workers.topology()));
         if workers.world_size() == 1 {
             return Ok((cluster, doubts));
         }

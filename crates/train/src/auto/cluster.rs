@@ -1,6 +1,6 @@
 //! This world as a cluster, with the constants that were measured here.
 
-use paceline_comm::Communicator;
+use paceline_comm::{Communicator, Topology};
 use paceline_plan::{
     Cluster, Constant, InterferenceConstants, LinkClass, LinkConstants, LinkCost, MeasuredRange, NetworkModel,
     OVERTAKING_BYTES, Profile,
@@ -36,13 +36,16 @@ pub(super) fn of_world(workers: &Communicator) -> Cluster {
     cluster
 }
 
-/// Hosts of which some have fewer ranks than others are taken to be full: in words, or nothing.
-pub(super) fn of_uneven_hosts(workers: &Communicator) -> Vec<String> {
-    let (topology, ranks) = (workers.topology(), workers.world_size());
-    let (hosts, most) = (topology.hosts(), topology.ranks_per_host_max());
+/// What a cluster does not say of these hosts, in words: some may have fewer ranks than others, and a torus or a BCube may join them,
+/// which programs can follow.
+pub(super) fn unsaid(topology: &Topology) -> Vec<String> {
+    let (ranks, hosts, most) = (topology.world(), topology.hosts(), topology.ranks_per_host_max());
     let uneven = (0..hosts).any(|host| topology.members(host).len() != most);
-    let doubt = format!("{ranks} workers on {hosts} hosts are predicted as if full hosts of {most} came first");
-    if uneven { vec![doubt] } else { Vec::new() }
+    let uneven =
+        uneven.then(|| format!("{ranks} workers on {hosts} hosts are predicted as if full hosts of {most} came first"));
+    let wired = topology.torus().is_some() || topology.bcube().is_some();
+    let wired = wired.then(|| format!("hosts on {} are predicted as if one switch joined them all", topology.shape()));
+    uneven.into_iter().chain(wired).collect()
 }
 
 /// The measured operations are off by no more than this factor in either direction; beyond it something else was measured.

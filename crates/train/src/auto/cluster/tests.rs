@@ -278,3 +278,21 @@ fn algorithms_are_chosen_by_what_the_ranks_agreed() {
         assert_eq!((cluster.link_costs().within.overhead, cluster.link_costs().within.beta), (0.0, 1.0));
     }
 }
+
+#[test]
+fn what_a_cluster_does_not_say_of_hosts_is_told() {
+    let told = |topology: &Topology, words: &[&str]| {
+        let said = unsaid(topology);
+        assert_eq!(said.len(), words.len(), "{said:?}");
+        assert!(said.iter().zip(words).all(|(said, words)| said.contains(words)), "{said:?}");
+    };
+    told(&Topology::regular(4, 2), &[]);
+    told(&Topology::of_hosts(&[0, 0, 1]), &["3 workers on 2 hosts are predicted as if full hosts of 2 came first"]);
+    told(
+        &Topology::regular(4, 1).on_torus(2, 2),
+        &["hosts on torus:2x2 are predicted as if one switch joined them all"],
+    );
+    told(&Topology::regular(4, 1).on_bcube(2, 2), &["hosts on bcube:2:2 are predicted as if"]);
+    // No program follows the torus where workers share its hosts.
+    told(&Topology::regular(4, 2).on_torus(2, 2), &[]);
+}
