@@ -7,7 +7,7 @@ use std::path::Path;
 
 use paceline_comm::Communicator;
 use paceline_train::{named, ranks_that_differ};
-use paceline_tune::{Policy, policy_file};
+use paceline_tune::{Choice, Family, Policy, Schedule, policy_file};
 
 use crate::failure::Failure;
 use crate::json_file::PlainFile;
@@ -64,18 +64,40 @@ pub fn for_study(path: &Path) -> Result<Option<Policy>, Failure> {
     Ok(policy.inspect_err(|why| eprintln!("paceline: {}: {why}; nothing is measured with it", path.display())).ok())
 }
 
-/// Writes what a tuner has decided, and says how much that is.
+/// Writes what a tuner has decided, as far as `--policy` can follow it, and says how much that is.
 ///
 /// # Errors
 /// The file cannot be written.
 pub fn write(file: PlainFile, policy: &Policy) -> Result<(), Failure> {
-    let (path, text) = (file.path().to_owned(), policy_file::write(policy));
+    let (policy, left_out) = without_programs(policy);
+    let (path, text) = (file.path().to_owned(), policy_file::write(&policy));
     file.write(&text)?;
     match text.matches("[[rule]]").count() {
-        0 => eprintln!("paceline: {} has no rule: nothing stands that is better than the default", path.display()),
+        0 if left_out == 0 => {
+            eprintln!("paceline: {} has no rule: nothing stands that is better than the default", path.display());
+        }
         rules => eprintln!("paceline: {} has rules for --policy: {rules}", path.display()),
     }
+    if left_out > 0 {
+        eprintln!(
+            "paceline: {} leaves out the rules for programs from files, which --policy cannot run: {left_out}",
+            path.display()
+        );
+    }
     Ok(())
+}
+
+/// A policy without the rules for programs from files, and how many these are. Their numbers say something only to a job that was
+/// given the same files, and `--policy` is given none.
+fn without_programs(policy: &Policy) -> (Policy, usize) {
+    let (programs, others): (Vec<_>, Vec<_>) = policy.entries().partition(|&(_, schedule)| is_program(schedule));
+    let others = others.into_iter().map(|(context, schedule)| (*context, *schedule));
+    (Policy::new(policy.version(), others), programs.len())
+}
+
+/// Is that a rule for a program? What takes turns is still tried, and no rule.
+fn is_program(schedule: &Schedule) -> bool {
+    matches!(schedule.turns(), [Choice::Play(action)] if action.family.algorithm >= Family::PROGRAMS)
 }
 
 /// No policy is larger, as a rule takes some hundred bytes.
@@ -100,6 +122,10 @@ fn read(path: &Path) -> Result<Policy, String> {
 mod tests {
     use std::{env, thread};
 
+    use paceline_plan::Cluster;
+    use paceline_tune::environment::{CostModel, OwnModel, Workload};
+    use paceline_tune::{Action, Context, WireProtocol};
+
     use super::*;
 
     const POLICY: &str = "schema = 1\nstate_version = 2\nversion = 7\n";
@@ -120,6 +146,26 @@ mod tests {
         let all = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().expect("no panic")).collect();
         fs::remove_dir_all(directory).expect("our own directory");
         all
+    }
+
+    /// Nobody could follow the rules for programs: they are not in the file, and the others are.
+    #[test]
+    fn rules_for_programs_from_files_are_left_out() {
+        let path = env::temp_dir().join(format!("paceline-policy-{}-programs", std::process::id()));
+        let model = OwnModel::of(&Cluster::named("study-10gbe").expect("it is built in"));
+        let context = model.state(&Workload::data_parallel(8, 32).calls[0]).context();
+        let rule = |size_log2: u8, algorithm: u8| {
+            let family = Family { algorithm, protocol: WireProtocol::Simple };
+            let action = Action { family, channels: 1, threads: 1, chunk_log2: 18 };
+            (Context { size_log2, ..context }, Schedule::always(Choice::Play(action)))
+        };
+        let learned = Policy::new(3, [rule(14, 0), rule(15, Family::PROGRAMS), rule(16, u8::MAX)]);
+        let (kept, left_out) = without_programs(&learned);
+        assert_eq!((&kept, left_out), (&Policy::new(3, [rule(14, 0)]), 2));
+        assert_eq!(without_programs(&kept), (kept.clone(), 0));
+        write(PlainFile::create(&path).expect("a file"), &learned).expect("written");
+        assert_eq!(read(&path), Ok(kept));
+        fs::remove_file(path).expect("our own file");
     }
 
     /// Each of these would be waited for, or read, for ever.

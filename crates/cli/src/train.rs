@@ -272,8 +272,9 @@ impl Job<'_> {
         let policy_out = policy_out.map(PlainFile::create).transpose()?;
         let telemetry = arguments.telemetry.as_deref();
         let telemetry = telemetry.map(|path| Telemetry::start(path, communicator)).transpose()?;
+        self.agree_on_switch(met.peers.workers())?;
         let screen = self.screen(communicator, emulated.as_ref(), &mut options);
-        self.follow(communicator, &mut options)?;
+        self.follow(met.peers.workers(), &mut options)?;
         let mut observer = Recorded::new(screen, telemetry, communicator);
         let trained = model.train(&met.peers, &options, &mut observer);
         // Also of a training that failed: that is when one wants to know.
@@ -299,6 +300,17 @@ impl Job<'_> {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// The environment switches off what was asked for on all ranks or on none. Servers, which are in the same world, are not asked.
+    fn agree_on_switch(&self, workers: &Communicator) -> Result<(), Failure> {
+        let TrainArguments { tune, policy, .. } = self.arguments;
+        for (option, asked) in [("--tune", *tune), ("--policy", policy.is_some())] {
+            if asked {
+                tuning::is_on_for(option, workers)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Tells people how training goes, on the first rank; with a database, tuning begins with what it has, and what is learned is
     /// kept there.
     fn screen(
@@ -311,12 +323,7 @@ impl Job<'_> {
             return Box::new(Silent);
         }
         let screen = Box::new(Screen::new());
-        let Some(tune) = &mut options.tune else {
-            if self.arguments.tune {
-                tuning::say_off("--tune");
-            }
-            return screen;
-        };
+        let Some(tune) = &mut options.tune else { return screen };
         let Some(path) = &self.arguments.tune_database else { return screen };
         // A job does not fail for what it could have begun with.
         match Experience::open(path, tuning::cluster_of(communicator, emulated)) {
@@ -331,13 +338,10 @@ impl Job<'_> {
         }
     }
 
-    /// Calls follow the policy that was named, if all ranks have the same one.
-    fn follow(&self, communicator: &Communicator, options: &mut TrainOptions) -> Result<(), Failure> {
-        let Some(path) = &self.arguments.policy else { return Ok(()) };
-        match &mut options.policy {
-            followed @ Some(_) => *followed = policy::agreed(path, communicator)?,
-            None if communicator.rank() == 0 => tuning::say_off("--policy"),
-            None => {}
+    /// Calls follow the policy that was named, if all workers have the same one, and are not switched off.
+    fn follow(&self, workers: &Communicator, options: &mut TrainOptions) -> Result<(), Failure> {
+        if let Some(path) = self.arguments.policy.as_deref().filter(|_| options.policy.is_some()) {
+            options.policy = policy::agreed(path, workers)?;
         }
         Ok(())
     }

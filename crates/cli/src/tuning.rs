@@ -6,7 +6,7 @@ use std::path::Path;
 
 use paceline_comm::{Communicator, Topology};
 use paceline_plan::{Fnv1a, Shape};
-use paceline_train::TunedContext;
+use paceline_train::{TunedContext, named, ranks_that_differ};
 use paceline_tune::learner::Lesson;
 
 use crate::bench::ResultStore as Store;
@@ -36,16 +36,37 @@ fn decide(asked: bool, said: &str) -> Result<bool, Failure> {
     Err(Failure::usage(format!("{SWITCH}={said} is neither `on` nor `off`")).help("unset it, or set it to `off`"))
 }
 
-/// The same for what an option asks for, on every rank of a world; the first one says if nothing comes of it.
+/// The same for what an option asks for, on every rank of a world, which all call it; the first one says if nothing comes of it.
 ///
 /// # Errors
-/// As [`is_on`].
+/// As [`is_on`]; some ranks are switched off, and some are not; those of the communication.
 pub fn is_on_for(option: &str, world: &Communicator) -> Result<bool, Failure> {
     let is_on = is_on(true)?;
+    agree(option, is_on, world)?;
     if !is_on && world.rank() == 0 {
         say_off(option);
     }
     Ok(is_on)
+}
+
+/// All ranks are switched alike, or all of them hear who is not: a rank that is switched off alone would be in another call than the
+/// others.
+fn agree(option: &str, is_on: bool, world: &Communicator) -> Result<(), Failure> {
+    let others = ranks_that_differ(world, u64::from(is_on))?;
+    if others.is_empty() {
+        return Ok(());
+    }
+    let rank = world.rank();
+    let as_first: Vec<usize> = (0..world.world_size()).filter(|rank| !others.contains(rank)).collect();
+    // There are two answers: who has another one than rank 0 has the opposite.
+    let (off, on) = if is_on == others.contains(&rank) { (as_first, others) } else { (others, as_first) };
+    let what = format!(
+        "rank {rank} (host {}): {option}: {SWITCH}=off is in the environment of {}, and not of {}",
+        world.host(rank),
+        named(world, &off),
+        named(world, &on)
+    );
+    Err(Failure::failed(what).help(format!("set {SWITCH}=off on all ranks, or on none of them")))
 }
 
 /// Says that what an option asks for is not done.
@@ -159,6 +180,8 @@ fn wired(links: String, topology: &Topology) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use paceline_plan::Cluster;
     use paceline_tune::environment::{CostModel, OwnModel, Workload};
     use paceline_tune::{Action, Family, WireProtocol};
@@ -178,6 +201,38 @@ mod tests {
         let failure = decide(true, "of").expect_err("it has no such value").in_one_line();
         assert!(failure.contains("PACELINE_TUNE=of is neither"), "{failure}");
         assert_eq!(decide(false, "of").ok(), Some(false), "nobody asked");
+    }
+
+    /// Who is switched off, and who is not, all ranks say alike.
+    #[test]
+    fn ranks_are_switched_alike_or_told_who_is_not() {
+        let agreed = |switches: [bool; 3]| {
+            let ranks = Communicator::threads(3).expect("threads connect").into_iter().map(|world| {
+                let is_on = switches[world.rank()];
+                thread::spawn(move || agree("--policy", is_on, &world).map_err(|failure| failure.in_one_line()))
+            });
+            let ranks: Vec<_> = ranks.collect();
+            ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect::<Vec<_>>()
+        };
+        for is_on in [true, false] {
+            assert!(agreed([is_on; 3]).iter().all(Result::is_ok));
+        }
+        let cases = [
+            ([true, false, true], ["rank 1 (host ", "), and not of rank 0 (host ", "), rank 2 (host "]),
+            ([false, true, false], ["rank 0 (host ", "), rank 2 (host ", "), and not of rank 1 (host "]),
+            ([false, false, true], ["rank 0 (host ", "), rank 1 (host ", "), and not of rank 2 (host "]),
+        ];
+        for (switches, words) in cases {
+            for (rank, told) in agreed(switches).into_iter().enumerate() {
+                let told = told.expect_err("they differ");
+                let between = ": --policy: PACELINE_TUNE=off is in the environment of ";
+                let (who, rest) = told.split_once(between).expect("both name ranks");
+                assert!(who.starts_with(&format!("rank {rank} (host ")) && rest.starts_with(words[0]), "{told}");
+                let places = words.map(|word| rest.find(word).unwrap_or_else(|| panic!("no `{word}`: {told}")));
+                assert!(places.is_sorted(), "{switches:?}: {told}");
+                assert!(rest.ends_with("(set PACELINE_TUNE=off on all ranks, or on none of them)"), "{told}");
+            }
+        }
     }
 
     #[test]

@@ -20,8 +20,7 @@ impl Agreement {
     /// Compares with every other rank. All ranks come to the same verdict: the lowest rank that differs from rank 0, and
     /// the first subject in which it does.
     pub(crate) fn compare(&self, communicator: &Communicator) -> Result<(), TrainError> {
-        let doing = "comparing the ranks before training";
-        let texts = self.exchange(communicator).while_training(doing)?;
+        let texts = self.exchange(communicator)?;
         let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
         let first = lines(&texts[0]);
         if let Some((rank, text)) = texts.iter().enumerate().find(|(_, text)| **text != texts[0]) {
@@ -38,19 +37,36 @@ impl Agreement {
     }
 
     /// Every rank's text, by rank.
-    fn exchange(&self, communicator: &Communicator) -> Result<Vec<String>, paceline_comm::CommError> {
+    fn exchange(&self, communicator: &Communicator) -> Result<Vec<String>, TrainError> {
+        let doing = "comparing the ranks before training";
         let own: String = self.subjects.iter().map(|(subject, value)| format!("{subject}\n{value}\n")).collect();
         let world_size = communicator.world_size();
         let mut lengths = vec![0i64; world_size];
-        communicator.all_gather(&[own.len() as i64], &mut lengths, &CallOptions::default())?;
+        communicator.all_gather(&[own.len() as i64], &mut lengths, &CallOptions::default()).while_training(doing)?;
+        check(&lengths)?;
         let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
         let mut padded = own.into_bytes();
         padded.resize(longest, b'\n');
         let mut all = vec![0u8; longest * world_size];
-        communicator.all_gather(&padded, &mut all, &CallOptions::default())?;
+        communicator.all_gather(&padded, &mut all, &CallOptions::default()).while_training(doing)?;
         let text = |(bytes, &length): (&[u8], &i64)| String::from_utf8_lossy(&bytes[..length as usize]).into_owned();
         Ok(all.chunks_exact(longest).zip(&lengths).map(text).collect())
     }
+}
+
+/// No text is longer: what there is to say of a large model's tensors and profile takes less than a megabyte.
+const TEXT_BYTES_MAX: i64 = 64 << 20;
+
+/// Refuses lengths that are none: of a rank that was started otherwise, and is in another call, any number may come here.
+fn check(lengths: &[i64]) -> Result<(), TrainError> {
+    let is_length = |length: &i64| (0..=TEXT_BYTES_MAX).contains(length);
+    if lengths.iter().all(is_length) {
+        return Ok(());
+    }
+    let rank = lengths.iter().position(|length| is_length(length) != is_length(&lengths[0])).unwrap_or(0);
+    let subject = format!("the length of what is compared, which is at most {TEXT_BYTES_MAX} bytes");
+    let value = |length: i64| format!("`{length}`");
+    Err(TrainError::Disagreement { rank, subject, here: value(lengths[0]), there: value(lengths[rank]) })
 }
 
 #[cfg(test)]
@@ -71,6 +87,29 @@ mod tests {
     fn equal_ranks_agree() {
         let subjects = vec![("seed", "1"), ("parameter 0", "w [3]")];
         assert!(verdicts(&vec![subjects; 3]).iter().all(Result::is_ok));
+    }
+
+    /// Another call has the same shape, and any number in it: that is an error, and no reason to ask for so much memory.
+    #[test]
+    fn a_rank_that_does_something_else_is_named() {
+        for length in [5_465_015_992_139_406_179, TEXT_BYTES_MAX + 1, -1, i64::MIN] {
+            for stranger in [0, 1] {
+                let told = on_ranks(2, |communicator| {
+                    if communicator.rank() == stranger {
+                        let mut all = vec![0i64; 2];
+                        communicator.all_gather(&[length], &mut all, &CallOptions::default()).unwrap();
+                        return None;
+                    }
+                    let mut agreement = Agreement::default();
+                    agreement.add("seed", 1);
+                    Some(agreement.compare(&communicator).unwrap_err().to_string())
+                });
+                let error = told[1 - stranger].as_ref().unwrap();
+                let beginning = "rank 1 differs from rank 0 in the length of what is compared, which is at most ";
+                assert!(error.starts_with(beginning), "{error}");
+                assert!(error.contains(&format!("`{length}` at rank {stranger}")), "{error}");
+            }
+        }
     }
 
     #[test]
