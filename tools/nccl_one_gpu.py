@@ -9,8 +9,9 @@ Each rank is a process that says by NCCL_HOSTID that it is a host of its own, so
 on loopback. What calls take there is nothing to learn from: only what is chosen and what comes out counts.
 
 All ranks change policies together, some twenty times, and make one all-reduce after the other. After each the plug-in says whether it
-has decided, and NCCL's profiler which algorithm and protocol were used: these must be the policy's wherever it has decided, and the same
-on all ranks. Every element of every sum is checked.
+has decided, and NCCL's profiler which algorithm, protocol and channels were used: these must be the policy's wherever it has decided, and
+the same on all ranks. Every element of every sum is checked. From NCCL 2.30 on chunks are cut, too, which no profiler shows: sums must be
+right, and nothing may hang.
 """
 import argparse
 import json
@@ -30,6 +31,11 @@ SEED = 5
 WAYS = (("Ring", "LL"), ("Ring", "Simple"), ("Tree", "LL"), ("Tree", "Simple"))
 SIZES = range(10, 22, 2)
 
+# The bound on the channels of some rules: whatever channels NCCL has, it has one. 0: no bound, and NCCL's own.
+ONE_CHANNEL = 1
+# Into how many pieces chunks are cut.
+PIECES = (1, 2, 4, 8)
+
 # The plug-in has room for 1024 samples.
 FETCHED_EVERY = 256
 # Policies of a run, and seconds for which samples of the last calls are waited for.
@@ -42,34 +48,57 @@ def way(version, size):
     return WAYS[(version + size // 2) % len(WAYS)]
 
 
+def channels(version, size):
+    """At most so many channels, each way for calls of so many bytes with and without in turn."""
+    return ONE_CHANNEL if (version // len(WAYS) + size // 2) % 2 == 0 else 0
+
+
 def policy(version):
     """The text of a version."""
-    rules = [f"schema = 1\nversion = {version}\n"]
+    rules = [f"schema = 1\nversion = {version}\nnccl_channels = {ONE_CHANNEL}\n"]
     for size in SIZES:
         algorithm, protocol = way(version, size)
         rules.append(
             f'[[call]]\nfunction = "AllReduce"\nmin_bytes = {1 << size}\nbelow_bytes = {1 << (size + 2)}\n'
             f'algorithm = "{algorithm}"\nprotocol = "{protocol}"\n'
         )
+        if channels(version, size):
+            rules.append(f"channels = {channels(version, size)}\n")
+    for place, (algorithm, protocol) in enumerate(WAYS):
+        rules.append(
+            f'[[chunk]]\nfunction = "AllReduce"\nalgorithm = "{algorithm}"\nprotocol = "{protocol}"\n'
+            f"divide_by = {PIECES[(version + place) % len(PIECES)]}\n"
+        )
     return "".join(rules)
+
+
+def is_honoured(wanted, shown):
+    """Was a call made as it was wanted? Of channels NCCL may take fewer, as it does for small calls."""
+    *wanted_way, most = wanted
+    *shown_way, used = shown
+    return wanted_way == shown_way and (most == 0 or used <= most)
 
 
 def judge(calls, samples):
     """Compares what was decided with what NCCL says that it has done.
 
-    calls: of each all-reduce in order, the way that the policy wanted if the plug-in has decided, else None. samples: by the number of the
-    call, the way that the profiler has seen.
+    calls: of each all-reduce in order, algorithm, protocol and most channels (0: any) that the policy wanted if the plug-in has decided, else
+    None. samples: by the number of the call, algorithm, protocol and channels that the profiler has seen.
     """
     decided = {number: wanted for number, wanted in enumerate(calls) if wanted is not None}
     shown = {number: wanted for number, wanted in decided.items() if number in samples}
-    wrong = [number for number, wanted in shown.items() if tuple(samples[number]) != tuple(wanted)]
+    wrong = [number for number, wanted in shown.items() if not is_honoured(wanted, samples[number])]
+    # Whether the bound has changed anything: it has not if NCCL takes no more channels by itself.
+    unbounded = {samples[number][2] for number, wanted in shown.items() if wanted[2] == 0}
     return {
         "calls": len(calls),
         "decided": len(decided),
         "shown": len(shown),
         "not_honoured": len(wrong),
         "first_not_honoured": [[number, list(shown[number]), list(samples[number])] for number in wrong[:5]],
-        "ways": sorted({" ".join(wanted) for wanted in shown.values()}),
+        "ways": sorted({" ".join(wanted[:2]) for wanted in shown.values()}),
+        "bounded": sum(wanted[2] > 0 for wanted in shown.values()),
+        "unbounded_channels": sorted(unbounded),
     }
 
 
@@ -124,7 +153,8 @@ def run_rank(options):
         for sample in tuner.samples():
             if sample.function == paceline_nccl._FUNCTIONS.index("AllReduce"):
                 names = (paceline_nccl._ALGORITHMS, sample.algorithm), (paceline_nccl._PROTOCOLS, sample.protocol)
-                by_sequence[sample.sequence] = [all_of[place] if place >= 0 else "?" for all_of, place in names]
+                named = [all_of[place] if place >= 0 else "?" for all_of, place in names]
+                by_sequence[sample.sequence] = [*named, sample.channels]
 
     def all_reduce(size, number):
         nonlocal wrong
@@ -151,7 +181,8 @@ def run_rank(options):
         size = chance.choice(SIZES)
         answered = tuner.decisions()[1]
         all_reduce(size, number)
-        calls.append(way(version, size) if tuner.decisions()[1] > answered else None)
+        wanted = (*way(version, size), channels(version, size))
+        calls.append(wanted if tuner.decisions()[1] > answered else None)
         if number % FETCHED_EVERY == 0:
             fetch()
     began = time.monotonic()
@@ -271,7 +302,8 @@ def main():
     for rank in ranks[:1]:
         judged = rank["judged"]
         print(f"NCCL {rank['nccl']} on {rank['gpu']}, {options.ranks} ranks, {rank['policies']} policies: {judged['calls']} calls, "
-              f"{judged['decided']} decided, {judged['shown']} shown, by {', '.join(judged['ways'])}")
+              f"{judged['decided']} decided, {judged['shown']} shown, by {', '.join(judged['ways'])}; {judged['bounded']} on one channel, "
+              f"the others on {', '.join(map(str, judged['unbounded_channels']))}")
     print("\n".join(found) if found else "all decisions that were shown were honoured, and all sums are right")
     return 1 if found else 0
 

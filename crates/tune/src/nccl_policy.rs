@@ -1,6 +1,6 @@
 //! What was learned of NCCL's calls, as a policy that the plug-in for NCCL reads (docs/nccl.md).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::action::{Action, Choice};
 use crate::environment::NcclModel;
@@ -19,7 +19,8 @@ type Cut = (Function, Algorithm, Protocol, u32);
 
 /// Writes what a policy says of these contexts, which are all that there were. NCCL does not say who calls, nor of which layer, and up
 /// to 2.20 not on which communicator: where contexts that differ in no more than that take different choices, a comment says so, and
-/// NCCL's own stays. So it is with chunks, of which the plug-in never knows the communicator.
+/// NCCL's own stays. So it is with chunks, of which the plug-in never knows the communicator, and which contexts of neighbouring sizes
+/// share where their channels are no power of two; of those no comment says anything.
 ///
 /// The plug-in can hold one choice for a call, and none in turn: how often NCCL asks is no number that ranks agree on. So of a
 /// schedule with several turns the first one is written.
@@ -43,8 +44,8 @@ pub fn write<'a>(policy: &Policy, contexts: impl IntoIterator<Item = &'a Context
         }
     }
     for (cut, pieces_log2) in &chunks {
-        if let Some(pieces_log2) = pieces_log2.filter(|log2| *log2 > 0) {
-            text += &chunk(cut, pieces_log2);
+        if *pieces_log2 > 0 {
+            text += &chunk(cut, *pieces_log2);
         }
     }
     text
@@ -62,14 +63,16 @@ pub fn played<'a>(
     contexts.into_iter().map(|context| (*context, said.choice(context, model).unwrap_or_default())).collect()
 }
 
-/// What can be said of calls and of chunks; None where contexts that are not told apart want different things.
+/// What can be said of calls and of chunks.
 struct Said {
     calls: BTreeMap<Asked, Told>,
-    chunks: BTreeMap<Cut, Option<u8>>,
+    /// Into how many pieces they are cut, as a logarithm.
+    chunks: BTreeMap<Cut, u8>,
 }
 
 /// What can be said of calls that are not told apart.
 struct Told {
+    /// None: contexts want different things.
     choice: Option<Choice>,
     /// How many channels NCCL gives them by itself, made this way: those that get the most.
     own_channels: Option<u32>,
@@ -77,16 +80,11 @@ struct Told {
 
 impl Said {
     fn of<'a>(policy: &Policy, contexts: impl IntoIterator<Item = &'a Context>, model: &NcclModel) -> Said {
+        let function_of = |context: &'a Context| Some((NcclModel::function(context.collective)?, context));
+        let contexts: Vec<(Function, &Context)> = contexts.into_iter().filter_map(function_of).collect();
         let mut calls: BTreeMap<Asked, Told> = BTreeMap::new();
-        let mut chunks: BTreeMap<Cut, Option<u8>> = BTreeMap::new();
-        for context in contexts {
-            let Some(function) = NcclModel::function(context.collective) else { continue };
-            let choice = policy.choice(context.key(), 0);
-            if let Some((cut, pieces_log2)) = cut_of(function, context, choice, model) {
-                let said = chunks.entry(cut).or_insert(Some(pieces_log2));
-                *said = said.filter(|said| *said == pieces_log2);
-            }
-            let (knobs, own_channels) = match choice {
+        for &(function, context) in &contexts {
+            let (knobs, own_channels) = match policy.choice(context.key(), 0) {
                 Choice::Play(action) => {
                     (Choice::Play(Action { chunk_log2: 0, ..action }), model.own_channels(context, &action))
                 }
@@ -97,7 +95,14 @@ impl Said {
             told.choice = told.choice.filter(|said| *said == knobs);
             told.own_channels = told.own_channels.max(own_channels);
         }
-        Said { calls, chunks }
+        let mut wishes = Vec::new();
+        for &(function, context) in &contexts {
+            // What is left to NCCL is made its own way, and its chunks are whole.
+            let is_said = calls[&asked(function, context, model)].choice.is_some();
+            let choice = if is_said { policy.choice(context.key(), 0) } else { Choice::Default };
+            wishes.extend(Wish::of(function, context, choice, model));
+        }
+        Said { calls, chunks: agreed(wishes) }
     }
 
     /// What the rules have a context take. None: nothing.
@@ -105,8 +110,9 @@ impl Said {
         let function = NcclModel::function(context.collective)?;
         let told = self.calls.get(&asked(function, context, model))?;
         let Some(Choice::Play(knobs)) = told.choice else { return None };
-        let (cut, _) = cut_of(function, context, Choice::Play(knobs), model)?;
-        let pieces_log2 = self.chunks.get(&cut).copied().flatten().unwrap_or(0);
+        let wish = Wish::of(function, context, Choice::Play(knobs), model)?;
+        // All of them are cut alike.
+        let pieces_log2 = wish.cuts.first().and_then(|cut| self.chunks.get(cut)).copied().unwrap_or(0);
         Some(Choice::Play(Action { chunk_log2: pieces_log2, ..knobs }))
     }
 }
@@ -118,20 +124,56 @@ fn asked(function: Function, context: &Context, model: &NcclModel) -> Asked {
 }
 
 /// Which chunks a context has, and into how many pieces its choice cuts them, as a logarithm: NCCL's own choice into none.
-fn cut_of(function: Function, context: &Context, choice: Choice, model: &NcclModel) -> Option<(Cut, u8)> {
-    let (algorithm, protocol, channels, pieces_log2) = match choice {
-        Choice::Play(action) => {
-            let (algorithm, protocol) = NcclModel::way(&action)?;
-            (algorithm, protocol, u32::from(action.channels), action.chunk_log2)
+struct Wish {
+    cuts: Vec<Cut>,
+    pieces_log2: u8,
+}
+
+impl Wish {
+    fn of(function: Function, context: &Context, choice: Choice, model: &NcclModel) -> Option<Wish> {
+        let (algorithm, protocol, channels, pieces_log2) = match choice {
+            Choice::Play(action) => {
+                let (algorithm, protocol) = NcclModel::way(&action)?;
+                (algorithm, protocol, u32::from(action.channels), action.chunk_log2)
+            }
+            Choice::Default => {
+                let own = model.own_choice(context)?;
+                (own.algorithm, own.protocol, own.channels, 0)
+            }
+        };
+        let parts = if is_cut_as_a_whole(algorithm, context) { 1 } else { u64::from(channels.max(1)) };
+        // Where the channels are no power of two, the bytes of a channel reach from one bin into the next. Small calls for which NCCL
+        // takes fewer or more channels than for a typical one have their bytes between these, too: more channels go with more bytes.
+        let least = 1u64 << context.size_log2.min(62);
+        let bin = |bytes: u64| (bytes / parts).max(1).ilog2();
+        let bins = bin(least)..=bin(2 * least - 1);
+        Some(Wish { cuts: bins.map(|bin| (function, algorithm, protocol, bin)).collect(), pieces_log2 })
+    }
+}
+
+/// Into how many pieces chunks are cut. Where contexts want different things of the same ones, these stay whole, and so do all others of
+/// these contexts: if some calls of a context had smaller chunks and some had not, nobody could say what its times are the times of.
+fn agreed(mut wishes: Vec<Wish>) -> BTreeMap<Cut, u8> {
+    loop {
+        let mut chunks: BTreeMap<Cut, u8> = BTreeMap::new();
+        let mut disputed: BTreeSet<Cut> = BTreeSet::new();
+        for wish in &wishes {
+            for cut in &wish.cuts {
+                if *chunks.entry(*cut).or_insert(wish.pieces_log2) != wish.pieces_log2 {
+                    disputed.insert(*cut);
+                }
+            }
         }
-        Choice::Default => {
-            let own = model.own_choice(context)?;
-            (own.algorithm, own.protocol, own.channels, 0)
+        // One at least of those who disagree gives something up each time.
+        if disputed.is_empty() {
+            return chunks;
         }
-    };
-    let parts = if is_cut_as_a_whole(algorithm, context) { 1 } else { u64::from(channels.max(1)) };
-    let bytes = (1u64 << context.size_log2.min(62)) / parts;
-    Some(((function, algorithm, protocol, bytes.max(1).ilog2()), pieces_log2))
+        for wish in &mut wishes {
+            if wish.cuts.iter().any(|cut| disputed.contains(cut)) {
+                wish.pieces_log2 = 0;
+            }
+        }
+    }
 }
 
 /// Whether NCCL asks about the chunks of all channels at once, with all bytes of the call: where sums are those of the network
@@ -191,15 +233,20 @@ fn chunk(cut: &Cut, pieces_log2: u8) -> String {
 mod tests {
     use super::*;
     use crate::action::{Family, WireProtocol};
+    use crate::environment::CostModel;
     use crate::nccl::{Communicator, Graph, Path};
     use crate::policy::Schedule;
     use crate::state::tests::CALL;
     use crate::state::{Parallelism, State};
 
-    fn model_of(version: &str) -> NcclModel {
-        let graph = Graph { channels: 16, intra_gb_s: 20.0, inter_gb_s: 20.0, intra: Path::NvLink, ..Graph::default() };
+    fn model_with(version: &str, channels: u32) -> NcclModel {
+        let graph = Graph { channels, intra_gb_s: 20.0, inter_gb_s: 20.0, intra: Path::NvLink, ..Graph::default() };
         let whole = Communicator { ranks: 16, hosts: 2, compute_capability: 90, ..Communicator::of_graph(graph) };
         NcclModel::new(version.parse().expect("a version"), whole).expect("a communicator")
+    }
+
+    fn model_of(version: &str) -> NcclModel {
+        model_with(version, 16)
     }
 
     fn model() -> NcclModel {
@@ -219,9 +266,16 @@ mod tests {
         State { bytes, ranks: 16, hosts: 2, parallelism, ..CALL }.context()
     }
 
+    fn policy_of(entries: &[(Context, Choice)]) -> Policy {
+        Policy::new(4, entries.iter().map(|(context, choice)| (*context, Schedule::always(*choice))))
+    }
+
     fn written_for(model: &NcclModel, entries: &[(Context, Choice)]) -> String {
-        let policy = Policy::new(4, entries.iter().map(|(context, choice)| (*context, Schedule::always(*choice))));
-        write(&policy, entries.iter().map(|(context, _)| context), model)
+        write(&policy_of(entries), entries.iter().map(|(context, _)| context), model)
+    }
+
+    fn played_for(model: &NcclModel, entries: &[(Context, Choice)]) -> BTreeMap<Context, Choice> {
+        played(&policy_of(entries), entries.iter().map(|(context, _)| context), model)
     }
 
     fn written(entries: &[(Context, Choice)]) -> String {
@@ -277,18 +331,14 @@ mod tests {
         assert!(text.matches("[[call]]").count() == 1 && !text.contains("ranks = "), "{text}");
         assert!(text.contains("# NCCL 2.20.5 does not say on which communicator"), "{text}");
         assert_eq!(written_for(&newer, &alike).matches("ranks = ").count(), 2);
-        let choices = |model: &NcclModel, entries: &[(Context, Choice)]| {
-            let policy = Policy::new(4, entries.iter().map(|(context, choice)| (*context, Schedule::always(*choice))));
-            played(&policy, entries.iter().map(|(context, _)| context), model)
-        };
-        assert_eq!(choices(&old, &alike), BTreeMap::from(alike));
+        assert_eq!(played_for(&old, &alike), BTreeMap::from(alike));
         for other in [ring(4, 0), Choice::Default] {
             let different = [(whole, ring(8, 0)), (part, other)];
             let text = written_for(&old, &different);
             let why = "# No rule for AllReduce from 67108864 bytes on:";
             assert!(text.contains(why) && !text.contains("[[call]]"), "{text}");
-            assert_eq!(choices(&old, &different), BTreeMap::from([whole, part].map(|it| (it, Choice::Default))));
-            assert_eq!(choices(&newer, &different), BTreeMap::from(different));
+            assert_eq!(played_for(&old, &different), BTreeMap::from([whole, part].map(|it| (it, Choice::Default))));
+            assert_eq!(played_for(&newer, &different), BTreeMap::from(different));
         }
     }
 
@@ -329,10 +379,7 @@ mod tests {
     fn what_the_plug_in_plays_is_what_was_written() {
         let (large, middle) = (context(1 << 26, Parallelism::Data), context(1 << 25, Parallelism::Data));
         let sharded = context(1 << 26, Parallelism::Sharded);
-        let played_of = |entries: &[(Context, Choice)]| {
-            let policy = Policy::new(4, entries.iter().map(|(context, choice)| (*context, Schedule::always(*choice))));
-            played(&policy, entries.iter().map(|(context, _)| context), &model())
-        };
+        let played_of = |entries: &[(Context, Choice)]| played_for(&model(), entries);
         let alone = played_of(&[(large, ring(8, 1)), (middle, Choice::Default)]);
         assert_eq!(alone, BTreeMap::from([(large, ring(8, 1)), (middle, Choice::Default)]));
         // Of the same bytes of a channel one wants halves: they stay whole.
@@ -340,5 +387,77 @@ mod tests {
         assert_eq!(chunks, BTreeMap::from([(large, ring(8, 0)), (middle, ring(4, 0))]));
         let alike = played_of(&[(large, ring(8, 1)), (sharded, ring(4, 1))]);
         assert_eq!(alike, BTreeMap::from([(large, Choice::Default), (sharded, Choice::Default)]));
+    }
+
+    /// The bytes for which there are rules for chunks.
+    fn chunk_bytes(text: &str) -> Vec<std::ops::Range<u64>> {
+        let number = |rule: &str, name: &str| -> u64 {
+            let number = rule.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
+            number.unwrap_or_else(|| panic!("no `{name}`: {rule}"))
+        };
+        let rules = text.split("[[chunk]]").skip(1);
+        rules.map(|rule| number(rule, "min_bytes = ")..number(rule, "below_bytes = ")).collect()
+    }
+
+    /// Where the channels are no power of two, the bytes of a channel lie in two bins.
+    #[test]
+    fn rules_for_chunks_hold_for_all_sizes_of_their_context() {
+        for (channels, size) in [1u8, 2, 3, 6, 8, 12, 16, 24, 48, 64].into_iter().flat_map(|it| [(it, 20), (it, 26)]) {
+            let least = 1u64 << size;
+            let entry = (context(least, Parallelism::Data), ring(channels, 1));
+            let rules = chunk_bytes(&written_for(&model_with("2.30.7", 64), &[entry]));
+            assert_eq!(rules.len(), if channels.is_power_of_two() { 1 } else { 2 }, "{channels} channels: {rules:?}");
+            // From one edge to the other.
+            for bytes in (0..=64).map(|part| least + part * (least - 1) / 64) {
+                let of_channel = bytes / u64::from(channels);
+                let has_rule = rules.iter().any(|rule| rule.contains(&of_channel));
+                assert!(has_rule, "{bytes} bytes on {channels} channels: {of_channel} are in none of {rules:?}");
+            }
+        }
+    }
+
+    /// On 24 channels, each carries 2.7 to 5.3 MiB of calls from 64 MiB on, and 5.3 to 10.7 MiB of those from 128 MiB on: what is from 4
+    /// to below 8 MiB is of both.
+    #[test]
+    fn contexts_that_share_chunks_have_smaller_ones_together_or_not_at_all() {
+        let model = model_with("2.30.7", 24);
+        let contexts = [26, 27, 28].map(|size| context(1 << size, Parallelism::Data));
+        let entries = |pieces_log2: [u8; 3]| -> Vec<(Context, Choice)> {
+            contexts.into_iter().zip(pieces_log2.map(|pieces_log2| ring(24, pieces_log2))).collect()
+        };
+        for (wanted, expected) in [
+            ([1, 1, 1], [1, 1, 1]),
+            ([2, 2, 2], [2, 2, 2]),
+            ([1, 0, 0], [0, 0, 0]),
+            ([0, 0, 1], [0, 0, 0]),
+            // What the first two share is whole, and so is what the second shares with the third.
+            ([0, 1, 1], [0, 0, 0]),
+            ([1, 1, 2], [0, 0, 0]),
+        ] {
+            let are_cut = expected != [0; 3];
+            let (wanted, expected) = (entries(wanted), BTreeMap::from_iter(entries(expected)));
+            assert_eq!(played_for(&model, &wanted), expected, "{wanted:?}");
+            let text = written_for(&model, &wanted);
+            assert_eq!(chunk_bytes(&text).len(), if are_cut { 4 } else { 0 }, "{text}");
+        }
+        // Another way has other chunks.
+        let tree = by(Algorithm::Tree, WireProtocol::Simple, 24, 0);
+        let apart = [(contexts[0], ring(24, 1)), (contexts[1], tree)];
+        assert_eq!(played_for(&model, &apart), BTreeMap::from(apart));
+    }
+
+    /// Calls that are left to NCCL may go the same way by themselves: their chunks are not cut.
+    #[test]
+    fn chunks_of_calls_that_are_left_to_nccl_stay_whole() {
+        let data = State { bytes: context(1 << 26, Parallelism::Data).typical_bytes(), ranks: 16, hosts: 2, ..CALL };
+        let sharded = State { parallelism: Parallelism::Sharded, ..data };
+        let situation = model().situation(&data).expect("choices");
+        let own = situation.arms[situation.default].action;
+        let halved = Choice::Play(Action { chunk_log2: 1, ..own });
+        let fewer = Choice::Play(Action { channels: own.channels / 2, ..own });
+        let text = written(&[(data.context(), halved), (sharded.context(), fewer)]);
+        assert!(text.contains("# No rule for") && !text.contains("[["), "{text}");
+        let text = written(&[(data.context(), halved), (sharded.context(), halved)]);
+        assert_eq!(chunk_bytes(&text).len(), 1, "{text}");
     }
 }

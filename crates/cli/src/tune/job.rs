@@ -139,11 +139,30 @@ impl<'a> JobTuner<'a> {
                 kind.pending = made.contains_key(context).then(|| self.tuner.decide(&kind.situation));
             }
         }
+        self.give_up_cuts();
         // Whichever of the two is given to the job: what it had calls take is known.
         self.version = 2 * (self.version.max(round.policy) / 2 + 1);
         for policy in [self.policy(), self.settled()] {
             let played = nccl_policy::played(&policy, self.contexts(), self.nccl);
             self.written.insert(policy.version(), played);
+        }
+    }
+
+    /// Cuts that rules cannot say, as a neighbour wants others of the same bytes, are not waited for: until then the same way would be
+    /// played in whole chunks, which nobody has decided.
+    fn give_up_cuts(&mut self) {
+        if !matches!(self.turn(), Turn::ByCalls) {
+            return;
+        }
+        let played = nccl_policy::played(&self.policy(), self.contexts(), self.nccl);
+        let JobTuner { tuner, kinds, .. } = self;
+        for (context, kind) in kinds {
+            let Some(kind) = kind else { continue };
+            if let (Some(Choice::Play(decided)), Some(Choice::Play(played))) = (kind.to_play(), played.get(context))
+                && decided.chunk_log2 != played.chunk_log2
+            {
+                kind.give_up(tuner);
+            }
         }
     }
 

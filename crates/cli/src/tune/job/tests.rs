@@ -1,5 +1,6 @@
 //! A cluster of NCCL's that is not there: its ranks make calls as a policy file says, and write down what they took.
 
+mod cuts;
 mod iterations;
 
 use std::path::Path as FilePath;
