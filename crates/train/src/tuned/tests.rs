@@ -1,3 +1,4 @@
+mod one_more;
 mod splits;
 mod topologies;
 

@@ -1,6 +1,7 @@
 //! Eight ranks, a leader whose versions come late, twice or not at all, ranks that ask more often than others, communicators that are
 //! split: the same call takes the same choice everywhere. It is what runs in a job ([`Policies`]), with letters in the broadcast's
-//! place, and the minimum taken by hand.
+//! place, and the minimum taken by hand. (Numbers of calls are handed in here. Of a rank whose own counter is ahead, as it makes a call that
+//! the others do not make, `tuned/tests/one_more.rs` says what becomes.)
 
 use paceline_tune::{Action, Family, Random, State, WireProtocol};
 
