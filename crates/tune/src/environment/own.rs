@@ -115,8 +115,7 @@ impl OwnModel {
     /// The ranks of a call. On all hosts of a torus or a BCube, they stand in it.
     fn topology_of(&self, state: &State) -> Topology {
         let (ranks, hosts) = (state.ranks.max(1) as usize, state.hosts.max(1) as usize);
-        let per_host = ranks.div_ceil(hosts);
-        Topology::of_hosts(&(0..ranks).map(|rank| rank / per_host).collect::<Vec<_>>()).on(self.shape)
+        Topology::filled(ranks, ranks.div_ceil(hosts)).on(self.shape)
     }
 
     /// The links of the cluster, as these knobs make them.
@@ -145,17 +144,23 @@ impl OwnModel {
         }
     }
 
-    fn arms_of(&self, algorithm: &dyn paceline_collective::Algorithm, state: &State, arms: &mut Vec<Arm>) {
+    fn arms_of(
+        &self,
+        algorithm: &dyn paceline_collective::Algorithm,
+        state: &State,
+        topology: &Topology,
+        arms: &mut Vec<Arm>,
+    ) {
         let Some(number) = registry::index_of(algorithm) else { return };
-        let (topology, bytes) = (self.topology_of(state), block_bytes(state));
+        let bytes = block_bytes(state);
         self.arms_with(number, state, arms, |action, costs| {
-            Some(algorithm.seconds(&topology, bytes, 1 << action.chunk_log2, costs))
+            Some(algorithm.seconds(topology, bytes, 1 << action.chunk_log2, costs))
         });
     }
 
     /// What programs cost was found out by walking them on the plain links; knobs change parts of it.
-    fn arms_of_programs(&self, state: &State, arms: &mut Vec<Arm>) {
-        let (topology, bytes) = (self.topology_of(state), block_bytes(state));
+    fn arms_of_programs(&self, state: &State, topology: &Topology, arms: &mut Vec<Arm>) {
+        let bytes = block_bytes(state);
         let link = |costs: &LinkCosts| if state.hosts > 1 { costs.across } else { costs.within };
         let plain = link(&self.costs);
         let times = |cost: f64, plain: f64| if plain > 0.0 { cost / plain } else { 1.0 };
@@ -163,7 +168,7 @@ impl OwnModel {
             if !admitted.fits(state) {
                 continue;
             }
-            let price = |chunk_log2: u8| admitted.price(&topology, bytes, 1 << chunk_log2, &self.costs);
+            let price = |chunk_log2: u8| admitted.price(topology, bytes, 1 << chunk_log2, &self.costs);
             let prices: Vec<_> = chunks_of(bytes).map(price).collect();
             self.arms_with(number, state, arms, |action, costs| {
                 let (price, with) = (prices[usize::from(action.chunk_log2 - CHUNKS.start())]?, link(costs));
@@ -259,9 +264,9 @@ impl CostModel for OwnModel {
         };
         let mut arms = Vec::new();
         for algorithm in registry::of_kind(state.collective).filter(serves) {
-            self.arms_of(algorithm, state, &mut arms);
+            self.arms_of(algorithm, state, &topology, &mut arms);
         }
-        self.arms_of_programs(state, &mut arms);
+        self.arms_of_programs(state, &topology, &mut arms);
         // What the communicator does by itself: the cheapest algorithm and tile, all lanes, one thread, and the protocol that
         // suits the size.
         let choice = select::cheapest(state.collective, &topology, block_bytes(state), &self.costs, |_| true)?;

@@ -200,3 +200,21 @@ fn a_simulated_cluster_is_wired_as_it_says() {
         assert_eq!((state.topology, names(&situation).len()), (class, FLAT.len() + more), "{topology}");
     }
 }
+
+/// Who shares a host is counted off, as ranks fill one host after the other: comparing the hosts of large clusters takes too long.
+#[test]
+fn ranks_that_are_counted_off_share_hosts_as_those_that_are_compared() {
+    let cluster = Cluster::named("study-10gbe:8x1").expect("it is built in");
+    for shape in ["flat", "torus:4x2", "bcube:2:3"] {
+        let model = OwnModel::of(&Cluster { topology: shape.to_owned(), ..cluster.clone() });
+        let state = model.state(&all_reduce(&Topology::regular(8, 1), MIB));
+        // On 8 hosts with room for two, 13 ranks fill no more than seven.
+        for (ranks, hosts) in [(1usize, 1usize), (5, 1), (7, 3), (8, 8), (13, 8), (16, 8)] {
+            let per_host = ranks.div_ceil(hosts);
+            let compared: Vec<usize> = (0..ranks).map(|rank| rank / per_host).collect();
+            let compared = Topology::of_hosts(&compared).on(shape.parse().expect("a shape"));
+            let counted = model.topology_of(&State { ranks: ranks as u32, hosts: hosts as u32, ..state });
+            assert_eq!(counted, compared, "{ranks} ranks on {hosts} hosts, {shape}");
+        }
+    }
+}
