@@ -146,14 +146,18 @@ fn tuners_of_calls_that_are_alike_say_what_they_found() {
     let file = path.to_string_lossy();
     let place = ["perf", "all-reduce", "--ranks", "2", "--transport", "shm", "--json", &file];
     let tune = ["--min", "4KiB", "--max", "4KiB", "--tune", "--tune-alike", "3", "--tune-calls", "330"];
-    let outcome = run(paceline(&[&place[..], &tune].concat()), LIMIT).expect_code(0);
-    assert!(outcome.stdout.contains("3 jobs of 330 calls"), "{outcome:#?}");
-    let found = tuned(&path);
-    let alike = &found["alike"][0];
-    let number = |name: &str| alike[name].as_f64().unwrap_or_else(|| panic!("{name} is no number in {alike:#}"));
-    assert_eq!((number("bytes"), number("jobs"), number("calls")), (4096.0, 3.0, 330.0));
-    assert!(number("reported") <= 3.0 && number("found") <= 3.0 && number("call_us") > 0.0, "{alike:#}");
-    assert!(number("deviation") > 0.0 && (0.0..=1.0).contains(&number("late")), "{alike:#}");
+    for rehearsal in [&[][..], &["--tune-rehearsal", "0.1"]] {
+        let outcome = run(paceline(&[&place[..], &tune, rehearsal].concat()), LIMIT).expect_code(0);
+        assert!(outcome.stdout.contains("3 jobs of 330 calls"), "{outcome:#?}");
+        let found = tuned(&path);
+        let alike = &found["alike"][0];
+        let number = |name: &str| alike[name].as_f64().unwrap_or_else(|| panic!("{name} is no number in {alike:#}"));
+        assert_eq!((number("bytes"), number("jobs"), number("calls")), (4096.0, 3.0, 330.0));
+        assert!(number("reported") <= 3.0 && number("found") <= 3.0 && number("call_us") > 0.0, "{alike:#}");
+        assert!(number("deviation") > 0.0 && (0.0..=1.0).contains(&number("late")), "{alike:#}");
+        assert_eq!(number("rehearsal_s") > 0.0, !rehearsal.is_empty(), "{alike:#}");
+        assert!(number("rehearsal_reported") <= number("reported"), "{alike:#}");
+    }
 }
 
 #[test]

@@ -91,7 +91,12 @@ fn two_modes_without_a_difference_are_no_gain_either() {
     assert!(found as f64 <= 0.05 * runs as f64, "{found} of {runs} runs from seed {SEED} on");
 }
 
-/// A job that is explored again and again, under noise that comes in bursts, so that the network seems to change.
+/// So many of a short run's 20 jobs may report a gain where there is none: 15 %. One is 5 %, but of 20 jobs that report one with that
+/// probability each, two and more do in a quarter of all cases, and four and more in 1.6 %.
+const REPORTED_OF_TWENTY: f64 = 3.0;
+
+/// A job that is explored again and again, under noise that comes in bursts, so that the network seems to change. Long runs hold 200 of
+/// them to 5 %, short ones 20 to [`REPORTED_OF_TWENTY`].
 #[test]
 fn bursts_for_everybody_are_no_gain() {
     let runs = if long() { 200 } else { 20 };
@@ -108,7 +113,8 @@ fn bursts_for_everybody_are_no_gain() {
         found += u64::from(reported);
     }
     println!("{found} of {runs} runs from seed {SEED} on");
-    assert!(found as f64 <= (0.05 * runs as f64).max(3.0), "{found} of {runs} runs from seed {SEED} on");
+    let most = if long() { 0.05 * runs as f64 } else { REPORTED_OF_TWENTY };
+    assert!(found as f64 <= most, "{found} of {runs} runs from seed {SEED} on");
 }
 
 /// Logs of two configurations that were drawn from one distribution with two modes: whoever compares means sees a winner in most.

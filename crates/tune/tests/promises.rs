@@ -1,5 +1,6 @@
 //! What is promised of a tuner, on clusters that are simulated: after 300 calls of a context what it has settled for takes at most
-//! 3 % longer than the best, and at no time from 100 calls on all calls took more than 2 % longer than the default's.
+//! 3 % longer than the best, and at no time from 100 calls on all calls took more than 2 % longer than the default's. Few seeds do not know
+//! a mean as well as that: by how much short runs may miss it, [`TOLERATED`] says.
 
 use paceline_plan::Cluster;
 use paceline_tune::comparison::{Comparison, learners};
@@ -18,10 +19,14 @@ fn seeds(few: u64) -> std::ops::Range<u64> {
     ends.map_or(1..if long() { 41 } else { few }, |(from, to)| from..to)
 }
 
-/// By how much a mean over seeds may miss what is demanded of it, by its standard error: half a percentage point at most, or the
-/// noisier a mean is, the more would pass.
+/// A mean over the few seeds of a short run may miss what is demanded by so much: 3 % admits 3.5 % then, and what is to be better than a
+/// fixed configuration may be half a percent worse.
+const TOLERATED: f64 = 0.005;
+
+/// By how much a mean over seeds may miss what is demanded of it: twice its standard error, but no more than that, or the noisier a mean is,
+/// the more would pass. Long runs forgive nothing: of their seeds docs/tuning.md says what was found.
 fn forgiven(error: f64) -> f64 {
-    (2.0 * error).min(0.005)
+    if long() { 0.0 } else { (2.0 * error).min(TOLERATED) }
 }
 
 fn cluster(machine: &Cluster, seed: u64) -> SimulatedCluster {
@@ -80,12 +85,12 @@ fn what_is_learned_is_near_the_best_and_learning_costs_little() {
                 "{name}, {mix}: {percent:.2} ± {:.2} % over the best after 300 calls, per {of}, of {count}",
                 100.0 * error
             );
-            // 3 % is demanded; per context, 1.3 to 1.8 % were found (docs/tuning.md).
+            // 3 % is demanded; per context, 1.3 to 1.8 % were found of 40 seeds (docs/tuning.md).
             assert!(mean - forgiven(error) <= 0.03, "{name}, seeds {seeds:?}, per {of}: {percent:.2} % over the best");
         }
     }
     println!("seeds {seeds:?}: at worst {worst:.4} of the default's, in {contexts} contexts, beyond 2 %: {beyond:?}");
-    // Nothing proves it for all seeds: one context in a thousand was beyond it, and none by a percent.
+    // Nothing proves it for all seeds. Tolerated are two contexts in a thousand beyond 2 %, up to 3.5 %; found was one, by less than 3 %.
     assert!(beyond.len() * 500 <= contexts && worst <= 1.035, "{beyond:?}");
 }
 
@@ -146,7 +151,7 @@ fn a_model_that_is_off_for_everything_breaks_no_promise() {
         let said = format!("{name}, {times} times: {beyond} of {contexts} contexts beyond 2 %, at worst {worst:.4}");
         println!("{said}; {:.2} % over the best", 100.0 * mean);
         assert!(beyond <= (limits.beyond * contexts).div_ceil(1000) && worst <= limits.context, "{said}");
-        // What is said of 40 seeds, four cannot tell.
+        // What is said of 40 seeds, four cannot tell: they may take up to 6.5 % longer, with what is forgiven.
         let most = if long() { limits.over_best } else { 0.06 };
         assert!(mean - forgiven(error) <= most, "{said}: {mean} over the best");
     }
@@ -169,8 +174,9 @@ fn mean_and_error(values: &[f64]) -> (f64, f64) {
 
 /// The mix of a language model against the best configuration that could have been set before the job, of those that are the same for all
 /// calls of a collective. Who sets it would have to know the truth beforehand. Demanded is that the tuner is better once it has learned,
-/// after 300 calls: it takes 1.7 % less on the one cluster and 0.8 % on the other. What finding out has cost before is not made up for
-/// within 1000 calls of the rarest kind, 3.0 and 4.8 % with all of it, and is bounded here (docs/tuning.md, of 20 seeds).
+/// after 300 calls: it takes 1.7 % less on the one cluster and 0.8 % on the other, in the mean of the 20 seeds of a long run. A short run
+/// of 8 seeds admits one that is up to half a percent worse ([`TOLERATED`]). What finding out has cost before is not made up for within 1000
+/// calls of the rarest kind, 3.0 and 4.8 % with all of it, and is bounded here by 4 and 6 % (docs/tuning.md).
 #[test]
 fn the_llm_mix_beats_the_best_fixed_configuration_once_it_is_learned() {
     let seeds = if long() { 1..21 } else { 1..9 };

@@ -86,10 +86,9 @@ pub struct TuneArguments {
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = seconds)]
     tune_search: f64,
 
-    /// Rehearse each size before it is learned and measured, or with --tune-mix all kinds of calls together: at most so many seconds, of
-    /// which none count as the tuner's
-    #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = seconds)]
-    #[arg(requires = "tuned", conflicts_with = "tune_alike")]
+    /// Rehearse each size before it is learned and measured, with --tune-alike before each job, or with --tune-mix all kinds of calls
+    /// together: at most so many seconds, of which none count as the tuner's
+    #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = seconds, requires = "tuned")]
     tune_rehearsal: f64,
 
     /// What is left to chance in tuning follows from it

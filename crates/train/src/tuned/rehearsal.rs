@@ -45,6 +45,9 @@ pub struct Rehearsed {
 /// Makes a call once, as a choice says.
 type Play<'p> = &'p mut dyn FnMut(Choice) -> Result<(), CommError>;
 
+/// The same; seconds of this rank. All ranks begin it together.
+type Timed<'p> = &'p mut dyn FnMut(Choice) -> Result<f64, CommError>;
+
 /// Calls of one kind, rehearsed by all ranks.
 pub(crate) struct Rehearsal<'a> {
     communicator: &'a Communicator,
@@ -103,11 +106,17 @@ impl<'a> Rehearsal<'a> {
     ///
     /// # Errors
     /// Those of the calls.
-    pub(crate) fn run(self, mut level: impl FnMut() -> f64, play: Play<'_>) -> Result<Outcome, CommError> {
+    pub(crate) fn run(self, level: impl FnMut() -> f64, play: Play<'_>) -> Result<Outcome, CommError> {
+        let communicator = self.communicator;
+        self.run_timed(level, &mut |choice| timed(communicator, choice, &mut *play))
+    }
+
+    /// The same, of calls that whoever makes them has timed.
+    fn run_timed(self, mut level: impl FnMut() -> f64, play: Timed<'_>) -> Result<Outcome, CommError> {
         let entrants: Vec<Entrant> = self.contestants.iter().map(|(_, entrant)| *entrant).collect();
         let mut own_s: Vec<Vec<f64>> = vec![Vec::new(); entrants.len()];
         let finish = race(self.communicator, &entrants, FOR_RACE * self.limit_s, &mut |number| {
-            let seconds = self.timed(self.contestants[number].0, &mut *play)?;
+            let seconds = play(self.contestants[number].0)?;
             own_s[number].push(seconds);
             Ok(seconds)
         })?;
@@ -145,14 +154,6 @@ impl<'a> Rehearsal<'a> {
         Ok(Outcome { rehearsed, contestants: self.contestants, least_s, found })
     }
 
-    /// One call, which all ranks begin together; seconds of this one.
-    fn timed(&self, choice: Choice, play: Play<'_>) -> Result<f64, CommError> {
-        self.communicator.barrier(&CallOptions::default())?;
-        let began = Instant::now();
-        play(choice)?;
-        Ok(began.elapsed().as_secs_f64())
-    }
-
     /// Of each call the least time of all ranks: whoever came last has waited for nobody, and so a job takes it.
     fn least(&self, mut own_s: Vec<Vec<f64>>) -> Result<Vec<Vec<f64>>, CommError> {
         let mut least_s: Vec<f64> = own_s.concat();
@@ -167,7 +168,7 @@ impl<'a> Rehearsal<'a> {
         candidate: usize,
         level: &mut dyn FnMut() -> f64,
         own_s: &mut [Vec<f64>],
-        play: Play<'_>,
+        play: Timed<'_>,
     ) -> Result<Option<Verdict>, CommError> {
         // The order of its calls need not be a secret: it must be the same on all ranks, as all of them see the same times.
         let mut told = if self.communicator.rank() == 0 { [level()] } else { [0.0] };
@@ -177,7 +178,7 @@ impl<'a> Rehearsal<'a> {
             let (mut sides, mut agreed) = (Vec::new(), Vec::new());
             while let Some((side, block)) = trial.next(&mut random) {
                 let contestant = if side == Side::Candidate { candidate } else { 0 };
-                let seconds = self.timed(self.contestants[contestant].0, &mut *play)?;
+                let seconds = play(self.contestants[contestant].0)?;
                 own_s[contestant].push(seconds);
                 sides.push((side, block));
                 agreed.push(seconds);
@@ -216,6 +217,14 @@ impl<'a> Rehearsal<'a> {
     }
 }
 
+/// One call, which all ranks begin together; seconds of this one.
+fn timed(communicator: &Communicator, choice: Choice, play: Play<'_>) -> Result<f64, CommError> {
+    communicator.barrier(&CallOptions::default())?;
+    let began = Instant::now();
+    play(choice)?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
 /// There is nothing to choose from.
 fn alone() -> Vec<(Choice, Entrant)> {
     vec![(Choice::Default, Entrant::unmodelled([0; TRAITS]))]
@@ -252,6 +261,38 @@ impl Outcome {
         let seconds = self.least_s.iter().enumerate();
         let measured: Vec<(usize, &[f64])> = seconds.map(|(number, seconds)| (arm_of(number), &seconds[..])).collect();
         tell(tuner, situation, &measured, outcome);
+    }
+}
+
+impl Rehearsed {
+    /// What a rehearsal finds of calls that somebody makes and times himself, whatever they take of a choice, for a tuner of his own:
+    /// it is taught as by [`TunedCalls::rehearse_call`]. `taught`: on rank 0, that tuner and what it chooses from. `play`: seconds of this
+    /// rank that count as a call of the choice; all ranks begin it together.
+    ///
+    /// # Errors
+    /// As [`Communicator::all_reduce`], and those of `play`.
+    pub fn of(
+        communicator: &Communicator,
+        mut taught: Option<(&mut Tuner, &Situation)>,
+        limit: Duration,
+        play: &mut dyn FnMut(Choice) -> Result<f64, CommError>,
+    ) -> Result<Rehearsed, CommError> {
+        let situation = taught.as_ref().map(|(_, situation)| *situation);
+        let rehearsal = Rehearsal::new(communicator, situation, limit)?;
+        if !rehearsal.has_choice() {
+            return Ok(Rehearsed::without_choice());
+        }
+        let level = || taught.as_mut().map_or(0.0, |(tuner, _)| tuner.next_level());
+        let outcome = rehearsal.run_timed(level, play)?;
+        if let Some((tuner, situation)) = taught {
+            outcome.teach(tuner, situation, Tuner::rehearsed);
+        }
+        Ok(outcome.rehearsed)
+    }
+
+    /// There is nothing but the default.
+    fn without_choice() -> Rehearsed {
+        Rehearsed { choices: 1, called: 0, is_complete: true, chosen: None, seconds: 0.0 }
     }
 }
 
@@ -314,7 +355,7 @@ impl TunedCalls<'_> {
         let situation = self.leader.as_ref().and_then(|leader| situation_of(&leader.situations, &context).cloned());
         let rehearsal = Rehearsal::new(self.communicator, situation.as_ref(), limit)?;
         if !rehearsal.has_choice() {
-            return Ok(Rehearsed { choices: 1, called: 0, is_complete: true, chosen: None, seconds: 0.0 });
+            return Ok(Rehearsed::without_choice());
         }
         // Who plays needs all but the leader.
         let mut leader = self.leader.take();
@@ -347,116 +388,4 @@ impl Leader {
 }
 
 #[cfg(test)]
-mod tests {
-    use paceline_tune::Standing;
-    use paceline_tune::trial::ERROR;
-
-    use super::*;
-    use crate::on_ranks::on_ranks;
-    use crate::tuned::tests::CALL;
-
-    const LIMIT: Duration = Duration::from_millis(400);
-
-    /// With so many channels, a call takes a third of the default's time; all else takes more than that.
-    fn play(tuned: &TunedCalls<'_>, choice: Choice, fast: Option<u8>) -> Result<(), CommError> {
-        let takes_us = match choice {
-            Choice::Default => 2700,
-            Choice::Play(action) if Some(action.channels) == fast => 900,
-            Choice::Play(_) => 3600,
-        };
-        std::thread::sleep(Duration::from_micros(takes_us));
-        tuned.all_reduce_as(Choice::Default, &mut [1.0f32; 64], Reduction::Sum, &CallOptions::default())
-    }
-
-    #[test]
-    fn what_is_faster_wins_and_is_in_force_on_all_ranks() {
-        on_ranks(2, |communicator| {
-            let mut tuned = TunedCalls::new(&communicator, 1);
-            let state = tuned.state(CollectiveKind::AllReduce, 64 << 10, &CALL);
-            let all = contestants(&typical_situation(&tuned.model, &state).unwrap());
-            let channels = all.iter().find_map(|(choice, _)| match choice {
-                Choice::Play(action) => Some(action.channels),
-                Choice::Default => None,
-            });
-            // Of calls that nobody learns from, what stands is asked for once, and again when something else does.
-            let plain = CallOptions::default();
-            let place = tuned.place(CollectiveKind::AllReduce, 64 << 10, &CALL);
-            assert_eq!(tuned.stands(place, &plain), Choice::Default);
-            let found = tuned.rehearse(&state, 10 * LIMIT, |tuned, choice| play(tuned, choice, channels)).unwrap();
-            let (choice, gain) = found.chosen.expect("two thirds are a gain");
-            // On a busy machine sleeps end late, whichever is chosen.
-            assert!(gain.share > 0.0, "{gain:?}");
-            assert!(matches!(choice, Choice::Play(action) if Some(action.channels) == channels), "{choice:?}");
-            assert_eq!(tuned.policies.current().choice(state.context().key(), Some(0)), choice);
-            assert_eq!(tuned.stands(place, &plain), choice);
-            assert_eq!(tuned.policies.active(), 1);
-            if let Some(tuner) = tuned.tuner() {
-                let standing = tuner.courses().next().unwrap().1.standing();
-                assert!(matches!(standing, Standing::Chosen(stands, _) if stands == choice), "{standing:?}");
-            }
-            assert!(found.called > 1 && found.called <= found.choices, "{found:?}");
-        });
-    }
-
-    /// Rank 1 cannot read the first version: it is sent again before the next one follows it.
-    #[test]
-    fn what_somebody_lacks_comes_first() {
-        on_ranks(2, |communicator| {
-            let mut tuned = TunedCalls::new(&communicator, 1);
-            let read = tuned.policies.read;
-            if communicator.rank() == 1 {
-                tuned.policies.read = |_| None;
-            }
-            let rehearse = |tuned: &mut TunedCalls<'_>, bytes: usize| {
-                let state = tuned.state(CollectiveKind::AllReduce, bytes, &CALL);
-                tuned.rehearse(&state, LIMIT, |tuned, choice| play(tuned, choice, None)).unwrap();
-                tuned.policies.active()
-            };
-            assert_eq!(rehearse(&mut tuned, 64 << 10), 0);
-            tuned.policies.read = read;
-            assert_eq!([64 << 10, 1 << 20].map(|bytes| rehearse(&mut tuned, bytes)), [1, 2]);
-        });
-    }
-
-    #[test]
-    fn where_nothing_is_faster_the_default_stays_and_time_is_kept() {
-        on_ranks(2, |communicator| {
-            let mut tuned = TunedCalls::new(&communicator, 1);
-            let state = tuned.state(CollectiveKind::AllReduce, 1 << 20, &CALL);
-            let found = tuned.rehearse(&state, 3 * LIMIT, |tuned, choice| play(tuned, choice, None)).unwrap();
-            assert_eq!(found.chosen, None, "{found:?}");
-            assert!(found.seconds < 30.0 * LIMIT.as_secs_f64(), "{found:?}");
-            assert_eq!(tuned.policies.current().choice(state.context().key(), Some(0)), Choice::Default);
-        });
-    }
-
-    /// Rank 1 takes 3 ms longer over everything. Calls take as long as on it, and a tuner learns what rank 0 has seen, as in a job; the
-    /// trial's calls count for that, however few the race has come to.
-    #[test]
-    fn a_tuner_is_taught_the_least_time_of_all_ranks() {
-        let taught = on_ranks(2, |communicator| {
-            let tuned = TunedCalls::new(&communicator, 1);
-            let state = tuned.state(CollectiveKind::AllReduce, 64 << 10, &CALL);
-            let situation = typical_situation(&tuned.model, &state).unwrap();
-            let rehearsal = Rehearsal::new(&communicator, Some(&situation), LIMIT).unwrap();
-            let late_us = if communicator.rank() == 1 { 3000 } else { 0 };
-            let mut play = |choice: Choice| -> Result<(), CommError> {
-                let takes_us = if choice == Choice::Default { 1000 } else { 200 };
-                std::thread::sleep(Duration::from_micros(takes_us + late_us));
-                Ok(())
-            };
-            rehearsal.run(|| ERROR, &mut play).unwrap().least_s
-        });
-        assert_eq!(taught[0], taught[1]);
-        let default_s = &taught[0][0];
-        assert!(default_s.len() > 2 && median(default_s).is_some_and(|seconds| seconds < 3e-3), "{default_s:?}");
-    }
-
-    #[test]
-    fn a_world_of_one_has_nothing_to_rehearse() {
-        let communicator = paceline_comm::Communicator::solo().unwrap();
-        let mut tuned = TunedCalls::new(&communicator, 1);
-        let found = tuned.rehearse_all_reduce(&mut [0.0f32; 16], Reduction::Sum, &CALL, LIMIT).unwrap();
-        assert_eq!(found.chosen, None, "{found:?}");
-    }
-}
+mod tests;

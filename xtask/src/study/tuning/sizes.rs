@@ -156,8 +156,9 @@ fn table() -> Table {
          calls; \"that over best\": times the default's over the best's, so all that finding out has cost in the job is in it. Of short calls \
          jobs learn one after the other, each with a tuner of its own (\"jobs\"): their times while they learn, and so \"prefix\" and \
          \"noise\", are added up call by call. All that comes afterwards, and the changes noticed, are the last one's. \
-         \"Prefix\": the largest total over the default's from 100 calls on, of all runs; \"noise\": the same of a second default, which takes its \
-         turns like the tuner. What is beyond the limit is undecided unless it is more than twice as far from 1 as any noise, or the \
+         \"Prefix\": the largest total over the default's from 100 calls on, of all runs; of several jobs it ends with call 300, the last one \
+         they learn in, and of a single one with the last call afterwards. What stands for several is judged afterwards by \"over best\" alone. \
+         \"Noise\": the same of a second default, which takes its turns like the tuner while it learns. What is beyond the limit is undecided unless it is more than twice as far from 1 as any noise, or the \
          runs' prefixes are beyond the limit in the mean, and beyond the noise of their own at the lower end of the 95 % interval. The search, when the tuner has learned, calls every choice that differs on these links three times after a \
          warm-up (once, if that took 20 ms); then, by turns, a third goes on each time with twice as many calls, and the last six are \
          called 10 to 100 times, until the fastest one's median is known to 1 %. \"Called\": in the search of the last run; what was \

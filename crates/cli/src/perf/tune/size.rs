@@ -63,7 +63,8 @@ pub struct TunedSize {
     pub tuned_over_oracle: f64,
     /// What its rounds leave open of that: half of the 95 % interval.
     pub over_oracle_half_width: Option<f64>,
-    /// The largest total over the default's while it learned, from 100 calls on, boundaries included.
+    /// The largest total over the default's from 100 calls on, boundaries included: while it learned, and afterwards, too, if there was a
+    /// single job, which goes on there. Of several, only the last one does, and it has not made all that is added up.
     pub worst_prefix: Option<f64>,
     /// The tuner's calls alone over those of the best that was found.
     pub calls_over_oracle: f64,
@@ -71,7 +72,7 @@ pub struct TunedSize {
     pub reward_over_oracle: f64,
     /// The same of calls alone.
     pub calls_worst_prefix: Option<f64>,
-    /// The same measure of the default, which plays twice: noise.
+    /// The same measure of the default, which plays twice while it learned: noise.
     pub default_over_itself: Option<f64>,
     /// What a boundary takes in the mean, whether the ranks meet at it or not; there is one after every [`ITERATION`] calls. Less what the
     /// clock says of nothing.
@@ -137,7 +138,15 @@ pub fn measure(
     let size = summary(&bench, &state, &contestants, &finish, &rivals, &learning, &after);
     let rehearsal = rehearsed.map(|it| TunedRehearsal::of(&it, |choice| in_words(&bench.tuned, &state, choice)));
     let boundary_us = size.boundary_us / jobs as f64;
-    Ok((TunedSize { rehearsal, jobs, boundary_us, ..size }, wrong + bench.wrong))
+    let [worst_prefix, calls_worst_prefix] = worst_prefixes(&learning, (jobs == 1).then_some(&after));
+    let size = TunedSize { rehearsal, jobs, boundary_us, worst_prefix, calls_worst_prefix, ..size };
+    Ok((size, wrong + bench.wrong))
+}
+
+/// With boundaries and without. `after`: what follows for the same tuner.
+fn worst_prefixes(learning: &Turns, after: Option<&Turns>) -> [Option<f64>; 2] {
+    let all = after.map_or_else(|| learning.clone(), |after| learning.then(after));
+    [&all.tuned_whole(), &all.tuned.slowest].map(|tuned| worst_prefix(tuned, &all.rivals[0].slowest))
 }
 
 /// A job that has learned.
@@ -214,10 +223,10 @@ fn summary(
         tuned_over_default: ratio(&after.tuned_whole(), &after.rivals[0].slowest),
         tuned_over_oracle: ratio(&after.tuned_whole(), &best.slowest),
         over_oracle_half_width: ratio_half_width(&after.tuned_whole(), &best.slowest),
-        worst_prefix: worst_prefix(&learning.tuned_whole(), default),
+        worst_prefix: None,
         calls_over_oracle: ratio(&after.tuned.slowest, &best.slowest),
         reward_over_oracle: fastest.fold(0.0, f64::max),
-        calls_worst_prefix: worst_prefix(&learning.tuned.slowest, default),
+        calls_worst_prefix: None,
         default_over_itself: worst_prefix(again, default),
         boundary_us: learning.boundary_us(),
         explored: course.map_or(0, |course| course.explored),
@@ -301,10 +310,25 @@ mod tests {
     use paceline_comm::CallOptions;
     use paceline_plan::{CollectiveKind, Reduction};
 
+    use super::super::turns::Times;
     use super::*;
 
     const EFFORT: Effort<'_> =
         Effort { calls: 120, compared: 20, search_s: 0.5, rehearse_s: 0.2, seed: 3, programs: &[] };
+
+    /// What stands takes a tenth less while it is learned, and a half more afterwards: of a single job that is seen.
+    #[test]
+    fn the_prefix_of_a_single_job_goes_on_behind_the_learning() {
+        let turns = |calls: usize, call_s: f64| {
+            let times = |seconds: f64| Times { slowest: vec![seconds; calls], fastest: vec![seconds; calls] };
+            Turns { tuned: times(call_s), rivals: vec![times(1.0), times(0.5)], boundaries: vec![0.1; calls] }
+        };
+        let (learning, after) = (turns(300, 0.9), turns(300, 1.5));
+        let [whole, calls] = worst_prefixes(&learning, None).map(|worst| worst.expect("there are enough"));
+        assert!((whole - 1.0).abs() < 1e-9 && (calls - 0.9).abs() < 1e-9, "{whole} {calls}");
+        let [whole, calls] = worst_prefixes(&learning, Some(&after)).map(|worst| worst.expect("there are enough"));
+        assert!((whole - 1.3).abs() < 1e-9 && (calls - 1.2).abs() < 1e-9, "{whole} {calls}");
+    }
 
     #[test]
     fn a_size_is_searched_learned_and_compared_and_nothing_is_wrong() {

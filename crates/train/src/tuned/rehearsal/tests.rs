@@ -1,0 +1,141 @@
+use paceline_tune::Standing;
+use paceline_tune::trial::ERROR;
+
+use super::*;
+use crate::on_ranks::on_ranks;
+use crate::tuned::tests::CALL;
+
+const LIMIT: Duration = Duration::from_millis(400);
+
+/// With so many channels, a call takes a third of the default's time; all else takes more than that.
+fn play(tuned: &TunedCalls<'_>, choice: Choice, fast: Option<u8>) -> Result<(), CommError> {
+    let takes_us = match choice {
+        Choice::Default => 2700,
+        Choice::Play(action) if Some(action.channels) == fast => 900,
+        Choice::Play(_) => 3600,
+    };
+    std::thread::sleep(Duration::from_micros(takes_us));
+    tuned.all_reduce_as(Choice::Default, &mut [1.0f32; 64], Reduction::Sum, &CallOptions::default())
+}
+
+#[test]
+fn what_is_faster_wins_and_is_in_force_on_all_ranks() {
+    on_ranks(2, |communicator| {
+        let mut tuned = TunedCalls::new(&communicator, 1);
+        let state = tuned.state(CollectiveKind::AllReduce, 64 << 10, &CALL);
+        let all = contestants(&typical_situation(&tuned.model, &state).unwrap());
+        let channels = all.iter().find_map(|(choice, _)| match choice {
+            Choice::Play(action) => Some(action.channels),
+            Choice::Default => None,
+        });
+        // Of calls that nobody learns from, what stands is asked for once, and again when something else does.
+        let plain = CallOptions::default();
+        let place = tuned.place(CollectiveKind::AllReduce, 64 << 10, &CALL);
+        assert_eq!(tuned.stands(place, &plain), Choice::Default);
+        let found = tuned.rehearse(&state, 10 * LIMIT, |tuned, choice| play(tuned, choice, channels)).unwrap();
+        let (choice, gain) = found.chosen.expect("two thirds are a gain");
+        // On a busy machine sleeps end late, whichever is chosen.
+        assert!(gain.share > 0.0, "{gain:?}");
+        assert!(matches!(choice, Choice::Play(action) if Some(action.channels) == channels), "{choice:?}");
+        assert_eq!(tuned.policies.current().choice(state.context().key(), Some(0)), choice);
+        assert_eq!(tuned.stands(place, &plain), choice);
+        assert_eq!(tuned.policies.active(), 1);
+        if let Some(tuner) = tuned.tuner() {
+            let standing = tuner.courses().next().unwrap().1.standing();
+            assert!(matches!(standing, Standing::Chosen(stands, _) if stands == choice), "{standing:?}");
+        }
+        assert!(found.called > 1 && found.called <= found.choices, "{found:?}");
+    });
+}
+
+/// Rank 1 cannot read the first version: it is sent again before the next one follows it.
+#[test]
+fn what_somebody_lacks_comes_first() {
+    on_ranks(2, |communicator| {
+        let mut tuned = TunedCalls::new(&communicator, 1);
+        let read = tuned.policies.read;
+        if communicator.rank() == 1 {
+            tuned.policies.read = |_| None;
+        }
+        let rehearse = |tuned: &mut TunedCalls<'_>, bytes: usize| {
+            let state = tuned.state(CollectiveKind::AllReduce, bytes, &CALL);
+            tuned.rehearse(&state, LIMIT, |tuned, choice| play(tuned, choice, None)).unwrap();
+            tuned.policies.active()
+        };
+        assert_eq!(rehearse(&mut tuned, 64 << 10), 0);
+        tuned.policies.read = read;
+        assert_eq!([64 << 10, 1 << 20].map(|bytes| rehearse(&mut tuned, bytes)), [1, 2]);
+    });
+}
+
+#[test]
+fn where_nothing_is_faster_the_default_stays_and_time_is_kept() {
+    on_ranks(2, |communicator| {
+        let mut tuned = TunedCalls::new(&communicator, 1);
+        let state = tuned.state(CollectiveKind::AllReduce, 1 << 20, &CALL);
+        let found = tuned.rehearse(&state, 3 * LIMIT, |tuned, choice| play(tuned, choice, None)).unwrap();
+        assert_eq!(found.chosen, None, "{found:?}");
+        assert!(found.seconds < 30.0 * LIMIT.as_secs_f64(), "{found:?}");
+        assert_eq!(tuned.policies.current().choice(state.context().key(), Some(0)), Choice::Default);
+    });
+}
+
+/// Rank 1 takes 3 ms longer over everything. Calls take as long as on it, and a tuner learns what rank 0 has seen, as in a job; the
+/// trial's calls count for that, however few the race has come to.
+#[test]
+fn a_tuner_is_taught_the_least_time_of_all_ranks() {
+    let taught = on_ranks(2, |communicator| {
+        let tuned = TunedCalls::new(&communicator, 1);
+        let state = tuned.state(CollectiveKind::AllReduce, 64 << 10, &CALL);
+        let situation = typical_situation(&tuned.model, &state).unwrap();
+        let rehearsal = Rehearsal::new(&communicator, Some(&situation), LIMIT).unwrap();
+        let late_us = if communicator.rank() == 1 { 3000 } else { 0 };
+        let mut play = |choice: Choice| -> Result<(), CommError> {
+            let takes_us = if choice == Choice::Default { 1000 } else { 200 };
+            std::thread::sleep(Duration::from_micros(takes_us + late_us));
+            Ok(())
+        };
+        rehearsal.run(|| ERROR, &mut play).unwrap().least_s
+    });
+    assert_eq!(taught[0], taught[1]);
+    let default_s = &taught[0][0];
+    assert!(default_s.len() > 2 && median(default_s).is_some_and(|seconds| seconds < 3e-3), "{default_s:?}");
+}
+
+#[test]
+fn a_world_of_one_has_nothing_to_rehearse() {
+    let communicator = paceline_comm::Communicator::solo().unwrap();
+    let mut tuned = TunedCalls::new(&communicator, 1);
+    let found = tuned.rehearse_all_reduce(&mut [0.0f32; 16], Reduction::Sum, &CALL, LIMIT).unwrap();
+    assert_eq!(found.chosen, None, "{found:?}");
+}
+
+/// Calls of one algorithm are said to take a third less, whatever they do: a tuner of one's own learns that, and nobody else.
+#[test]
+fn whoever_times_calls_himself_teaches_his_own_tuner() {
+    on_ranks(2, |communicator| {
+        let tuned = TunedCalls::new(&communicator, 1);
+        let state = tuned.state(CollectiveKind::AllReduce, 64 << 10, &CALL);
+        let situation = typical_situation(&tuned.model, &state).unwrap();
+        let usual = situation.arms[situation.default].action.family.algorithm;
+        let other = contestants(&situation).iter().find_map(|(choice, _)| match choice {
+            Choice::Play(action) => Some(action.family.algorithm).filter(|algorithm| *algorithm != usual),
+            Choice::Default => None,
+        });
+        let mut play = |choice: Choice| -> Result<f64, CommError> {
+            communicator.barrier(&CallOptions::default())?;
+            let is_faster = matches!(choice, Choice::Play(action) if Some(action.family.algorithm) == other);
+            Ok(if is_faster { 1e-3 } else { 1.5e-3 })
+        };
+        let mut tuner = Tuner::shipped(1);
+        let taught = (communicator.rank() == 0).then_some((&mut tuner, &situation));
+        let found = Rehearsed::of(&communicator, taught, 10 * LIMIT, &mut play).unwrap();
+        let (choice, gain) = found.chosen.expect("a third is a gain");
+        assert!(matches!(choice, Choice::Play(action) if Some(action.family.algorithm) == other), "{choice:?}");
+        assert!((gain.share - 1.0 / 3.0).abs() < 1e-9, "{gain:?}");
+        let standing = tuner.course(&situation.context).map(|course| course.standing());
+        let stands = matches!(standing, Some(Standing::Chosen(stands, _)) if stands == choice);
+        assert_eq!((stands, tuner.trials()), if communicator.rank() == 0 { (true, 1) } else { (false, 0) });
+        assert_eq!(tuned.policies.active(), 0);
+    });
+}
