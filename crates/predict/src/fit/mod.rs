@@ -155,7 +155,7 @@ pub enum FitError {
         /// Counted from 1.
         line: usize,
         /// Why not.
-        reason: PredictError,
+        reason: Box<PredictError>,
     },
     /// There is nothing to fit to.
     #[error("no row of the study can be fitted to: each needs a throughput in the column samples_per_s{}", first_reason(.skipped))]

@@ -62,7 +62,9 @@ impl Observation {
     /// Samples per second on a cluster.
     pub fn predicted(&self, cluster: &Cluster) -> Result<f64, FitError> {
         let estimated = self.case.estimate_in(self.plan.as_ref(), cluster);
-        estimated.map(|found| found.samples_per_s).map_err(|reason| FitError::Row { line: self.line, reason })
+        estimated
+            .map(|found| found.samples_per_s)
+            .map_err(|reason| FitError::Row { line: self.line, reason: reason.into() })
     }
 
     /// Seconds per byte between hosts, were everything but the bytes of an iteration free: near the truth where there are
@@ -121,7 +123,7 @@ impl Observations {
         });
         let network = self.networks.iter().position(|known| known.eq_ignore_ascii_case(&row.network));
         let line = row.line;
-        let plan = case.plan(hosts).map_err(|reason| FitError::Row { line, reason: reason.into() })?;
+        let plan = case.plan(hosts).map_err(|reason| FitError::Row { line, reason: Box::new(reason.into()) })?;
         let deviation = row.std_samples_per_s.map_or(0.0, |deviation| deviation / measured).max(DEVIATION_MIN);
         let network = network.unwrap_or_default();
         self.all.push(Observation { row: index, line, network, model, case, hosts, plan, measured, deviation });
