@@ -65,12 +65,14 @@ fn a_call_that_one_rank_alone_makes_is_told_to_all() {
         (&[MANY, FEW, MANY, FEW][..], 1, 1),
     ] {
         let all = with_one_more(elements, boundaries);
+        // Whoever is behind the others in a call that is the same for all may be told in that one already.
+        let odd = &all[ODD].0;
+        assert_eq!(odd.len(), together, "{elements:?}, {boundaries}");
         for (took, told) in &all {
             assert!(told.contains("Make all ranks call the same collectives"), "{elements:?}, {boundaries}: {told}");
-            assert_eq!(took, &all[0].0, "{elements:?}, {boundaries}");
-            assert_eq!(took.len(), together, "{elements:?}, {boundaries}");
+            assert!(odd.starts_with(took), "{elements:?}, {boundaries}: {took:?} and {odd:?}");
         }
-        let is_tried = all[0].0.iter().any(|choice| *choice != Choice::Default);
+        let is_tried = odd.iter().any(|choice| *choice != Choice::Default);
         assert!(is_tried || together < 4, "nothing took turns: {all:?}");
     }
 }
