@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::env;
 use std::path::Path;
 
-use paceline_comm::{Communicator, Topology};
+use paceline_comm::{CallOptions, Communicator, Topology};
 use paceline_plan::{Fnv1a, Shape};
-use paceline_train::{TunedContext, named, ranks_that_differ};
+use paceline_train::{TunedContext, named};
 use paceline_tune::learner::Lesson;
 
 use crate::bench::ResultStore as Store;
@@ -49,24 +49,29 @@ pub fn is_on_for(option: &str, world: &Communicator) -> Result<bool, Failure> {
     Ok(is_on)
 }
 
+/// What a rank that is off tells the others, and one that is on. A rank that was started otherwise is in another call, and sends neither;
+/// it refuses both where it waits for the length of a text.
+const WORDS: [i64; 2] = [i64::from_be_bytes(*b"tune off"), i64::from_be_bytes(*b"tune  on")];
+
 /// All ranks are switched alike, or all of them hear who is not: a rank that is switched off alone would be in another call than the
 /// others.
 fn agree(option: &str, is_on: bool, world: &Communicator) -> Result<(), Failure> {
-    let others = ranks_that_differ(world, u64::from(is_on))?;
-    if others.is_empty() {
+    let mut all = vec![0; world.world_size()];
+    world.all_gather(&[WORDS[usize::from(is_on)]], &mut all, &CallOptions::default())?;
+    let those = |says: &dyn Fn(i64) -> bool| (0..all.len()).filter(|&rank| says(all[rank])).collect::<Vec<_>>();
+    let me = format!("rank {} (host {}): {option}", world.rank(), world.host(world.rank()));
+    let strangers = those(&|word| !WORDS.contains(&word));
+    if !strangers.is_empty() {
+        return Err(Failure::failed(format!("{me} is asked for here, and not of {}", named(world, &strangers)))
+            .help("start every rank with the same program, options and environment"));
+    }
+    let [off, on] = WORDS.map(|wanted| those(&|word| word == wanted));
+    if off.is_empty() || on.is_empty() {
         return Ok(());
     }
-    let rank = world.rank();
-    let as_first: Vec<usize> = (0..world.world_size()).filter(|rank| !others.contains(rank)).collect();
-    // There are two answers: who has another one than rank 0 has the opposite.
-    let (off, on) = if is_on == others.contains(&rank) { (as_first, others) } else { (others, as_first) };
-    let what = format!(
-        "rank {rank} (host {}): {option}: {SWITCH}=off is in the environment of {}, and not of {}",
-        world.host(rank),
-        named(world, &off),
-        named(world, &on)
-    );
-    Err(Failure::failed(what).help(format!("set {SWITCH}=off on all ranks, or on none of them")))
+    let (off, on) = (named(world, &off), named(world, &on));
+    Err(Failure::failed(format!("{me}: {SWITCH}=off is in the environment of {off}, and not of {on}"))
+        .help(format!("set {SWITCH}=off on all ranks, or on none of them")))
 }
 
 /// Says that what an option asks for is not done.

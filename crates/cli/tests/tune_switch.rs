@@ -21,6 +21,15 @@ fn switched(switch: &str, words: &[&str]) -> Outcome {
     run(command, LIMIT)
 }
 
+/// Two ranks of a command, of which the first alone has an option.
+fn first_alone(option: &[&str], words: &[&str]) -> Outcome {
+    let program = env!("CARGO_BIN_EXE_paceline");
+    let option = option.join(" ");
+    let script = format!("[ $PACELINE_RANK != 0 ] || set -- \"$@\" {option}; exec '{program}' \"$@\"");
+    let launch = ["launch", "--workers", "2", "--", "sh", "-c", &script, "sh"];
+    run(paceline(&[&launch[..], words].concat()), LIMIT)
+}
+
 /// Two ranks of a command, of which one alone is switched off.
 fn switched_off_on(rank: usize, words: &[&str]) -> Outcome {
     let program = env!("CARGO_BIN_EXE_paceline");
@@ -110,5 +119,16 @@ fn a_study_that_is_switched_off_neither_tunes_nor_follows() {
     for more in [&[][..], &["--tune"]] {
         let outcome = switched("of", &[&words[..], more].concat()).expect_code(2);
         outcome.expect_stderr(&["PACELINE_TUNE=of is neither `on` nor `off`"]);
+    }
+}
+
+/// An option that only some ranks have is no switch that only some have: nobody is told of a variable that is not set.
+#[test]
+fn an_option_of_some_ranks_is_told_as_one() {
+    let train = ["train", "--model", "mlp", "--iterations", "4"];
+    for option in [&["--tune"][..], &NO_POLICY] {
+        let outcome = first_alone(option, &train).expect_code(1);
+        assert!(!outcome.stderr.contains("PACELINE_TUNE"), "{outcome:#?}");
+        outcome.expect_stderr(&[option[0], "is asked for here, and not of rank 1 (host "]);
     }
 }

@@ -4,7 +4,7 @@
 
 use paceline_plan::Cluster;
 use paceline_tune::comparison::{Comparison, learners};
-use paceline_tune::environment::{Call, Disturbances, Misfit, Mix, OwnModel, SimulatedCluster, Workload};
+use paceline_tune::environment::{Disturbances, Misfit, Mix, OwnModel, SimulatedCluster, Workload};
 use paceline_tune::simulation::{Outcome, Totals};
 use paceline_tune::{Standing, Tuner, simulation};
 
@@ -33,16 +33,6 @@ fn cluster(machine: &Cluster, seed: u64) -> SimulatedCluster {
     SimulatedCluster::new(Box::new(OwnModel::of(machine)), Misfit::USUAL, Disturbances::usual(), seed)
 }
 
-/// The mix of a language model with 8 layers and 2 micro-batches, all messages a sixteenth: then every kind of call comes 300 times and
-/// more in 400 iterations, and few come much more often.
-fn small_llm(hosts: usize, workers_per_host: usize) -> Workload {
-    let mix = Mix { layers: 8, micro_batches: 2, scale: 16, ..Mix::on(hosts, workers_per_host) };
-    let mut workload = mix.workload();
-    let seldom = |call: &Call| Call { times: call.times.min(4), ..*call };
-    workload.calls = workload.calls.iter().map(seldom).collect();
-    workload
-}
-
 #[test]
 fn what_is_learned_is_near_the_best_and_learning_costs_little() {
     let seeds = seeds(11);
@@ -56,7 +46,7 @@ fn what_is_learned_is_near_the_best_and_learning_costs_little() {
         let machine = Cluster::named(name).unwrap_or_else(|error| panic!("{name}: {error}"));
         let (hosts, per_host) = (machine.hosts, machine.workers_per_host);
         let workload = match mix {
-            "llm-3d" => small_llm(hosts, per_host),
+            "llm-3d" => Mix::small_workload(hosts, per_host),
             _ => Workload::named(mix, hosts, per_host).expect("it is known"),
         };
         let (mut of_contexts, mut of_totals) = (Vec::new(), Vec::new());
@@ -182,7 +172,7 @@ fn the_llm_mix_beats_the_best_fixed_configuration_once_it_is_learned() {
     let seeds = if long() { 1..21 } else { 1..9 };
     for (name, lost_with_learning) in [("25gbe+pcie4:8x4", 0.04), ("study-10gbe:8x4", 0.06)] {
         let machine = Cluster::named(name).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let workload = small_llm(machine.hosts, machine.workers_per_host);
+        let workload = Mix::small_workload(machine.hosts, machine.workers_per_host);
         let (mut with_learning, mut after) = (Vec::new(), Vec::new());
         for seed in seeds.clone() {
             let (mut cluster, mut tuner) = (cluster(&machine, seed), Tuner::shipped(seed));

@@ -154,14 +154,22 @@ impl<'a> JobTuner<'a> {
         if !matches!(self.turn(), Turn::ByCalls) {
             return;
         }
-        let played = nccl_policy::played(&self.policy(), self.contexts(), self.nccl);
-        let JobTuner { tuner, kinds, .. } = self;
-        for (context, kind) in kinds {
-            let Some(kind) = kind else { continue };
-            if let (Some(Choice::Play(decided)), Some(Choice::Play(played))) = (kind.to_play(), played.get(context))
-                && decided.chunk_log2 != played.chunk_log2
-            {
-                kind.give_up(tuner);
+        // Whoever gives up takes what stands, which may be in the way of another one's try: each pass takes one back, at least.
+        loop {
+            let played = nccl_policy::played(&self.policy(), self.contexts(), self.nccl);
+            let JobTuner { tuner, kinds, .. } = &mut *self;
+            let mut is_changed = false;
+            for (context, kind) in kinds {
+                let Some(kind) = kind else { continue };
+                if let (Some(Choice::Play(decided)), Some(Choice::Play(played))) = (kind.to_play(), played.get(context))
+                    && decided.chunk_log2 != played.chunk_log2
+                {
+                    kind.give_up(tuner);
+                    is_changed = true;
+                }
+            }
+            if !is_changed {
+                return;
             }
         }
     }

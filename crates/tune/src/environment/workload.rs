@@ -23,6 +23,9 @@ pub struct UnknownWorkload {
     pub name: String,
 }
 
+/// Calls of a kind in an iteration of the small one, at most.
+const SMALL_TIMES: u32 = 4;
+
 /// A large language model on workers in three dimensions: tensor, pipeline and data parallelism, the last with parameters
 /// in shards.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -126,6 +129,15 @@ impl Mix {
         }
         calls.retain(|call| call.times > 0);
         Workload { name: LLM.to_owned(), calls }
+    }
+
+    /// A small one of which a tuner makes every kind of call often: 8 layers and 2 micro-batches, all messages a sixteenth, and at most
+    /// four calls of a kind in an iteration. Every kind comes 300 times and more in 400 iterations, and few come much more often.
+    pub fn small_workload(hosts: usize, workers_per_host: usize) -> Workload {
+        let mix = Mix { layers: 8, micro_batches: 2, scale: 16, ..Mix::on(hosts, workers_per_host) };
+        let mut workload = mix.workload();
+        workload.calls.iter_mut().for_each(|call| call.times = call.times.min(SMALL_TIMES));
+        workload
     }
 
     /// The kinds of parallelism that a model on this cluster does without, and so their calls; and why.

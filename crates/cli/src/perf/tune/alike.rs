@@ -83,7 +83,8 @@ pub fn measure(
         if effort.rehearse_s > 0.0 {
             for (place, faster) in [None, faster].into_iter().enumerate() {
                 let one = pair.as_mut().map(|pair| &mut pair[place]);
-                let took_s = rehearse(communicator, &mut bench, &situation, (one, faster), effort.rehearse_s)?;
+                let mut call = || bench.choice(Choice::Default, false);
+                let took_s = rehearse(communicator, &situation, (one, faster), effort.rehearse_s, &mut call)?;
                 found.rehearsal_s += took_s / (2 * jobs) as f64;
             }
         }
@@ -111,14 +112,12 @@ fn told(communicator: &Communicator, algorithm: Option<u8>) -> Result<Option<u8>
 /// decides what is called how often. Seconds that it took.
 fn rehearse(
     communicator: &Communicator,
-    bench: &mut Bench<'_>,
     situation: &Situation,
     (mut job, faster): (Option<&mut Job>, Option<u8>),
     limit_s: f64,
+    call: &mut dyn FnMut() -> Result<f64, CommError>,
 ) -> Result<f64, CommError> {
-    let mut play = |choice: Choice| -> Result<f64, CommError> {
-        Ok(said_to_take(choice, faster) * bench.choice(Choice::Default, false)?)
-    };
+    let mut play = |choice: Choice| -> Result<f64, CommError> { Ok(said_to_take(choice, faster) * call()?) };
     let taught = job.as_mut().map(|job| (&mut job.tuner, situation));
     let rehearsed = Rehearsed::of(communicator, taught, Duration::from_secs_f64(limit_s), &mut play)?;
     if let Some(job) = job {
@@ -304,6 +303,28 @@ mod tests {
         let line = String::from_utf8(line).expect("text");
         assert!(line.contains("90 calls of other choices, with 7 changes noticed; 2 find one"), "{line}");
         assert!(!line.contains("rehearsed"), "{line}");
+    }
+
+    /// Calls without noise: a job that is told of nothing finds nothing in its rehearsal, and one that is told of a fifth finds that.
+    #[test]
+    fn what_a_job_is_told_is_what_it_rehearses() {
+        let ranks = Communicator::threads(2).expect("threads connect").into_iter().map(|communicator| {
+            thread::spawn(move || {
+                let tuned = TunedCalls::new(&communicator, 1);
+                let state = tuned.state_of(CollectiveKind::AllReduce, 1 << 14, &CALL);
+                let situation = situation(&tuned, &state).expect("there is a choice");
+                let faster = told(&communicator, likely(&situation)).expect("rank 0 says it");
+                [None, faster].map(|faster| {
+                    let mut job = Job::new(1, faster);
+                    let one = (communicator.rank() == 0).then_some(&mut job);
+                    let mut call = || communicator.barrier(&CallOptions::default()).map(|()| 1e-3);
+                    rehearse(&communicator, &situation, (one, faster), 0.2, &mut call).expect("both rehearse");
+                    job.has_rehearsed_a_gain
+                })
+            })
+        });
+        let found: Vec<_> = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().expect("no panic")).collect();
+        assert_eq!(found[0], [false, true]);
     }
 
     /// In a rehearsal every choice takes what the default does, too, but for what the other one is told.

@@ -1,9 +1,8 @@
 //! The calls of a large language model against the best configuration that could have been set before the job: one for each collective,
 //! the same for all sizes. Who sets it would have to know the truth.
 
-use paceline_plan::Cluster;
 use paceline_tune::Tuner;
-use paceline_tune::environment::{Mix, Workload};
+use paceline_tune::environment::Mix;
 use paceline_tune::simulation::{self, LEARNED, Totals};
 use serde::Serialize;
 use serde_json::json;
@@ -19,8 +18,6 @@ const ITERATIONS: u64 = 1000;
 const COUNT: u64 = 20;
 /// The tuner's total over the fixed configuration's.
 const OVER_FIXED: f64 = 1.0;
-/// Calls of a kind in an iteration, at most.
-const TIMES_MAX: u32 = 4;
 
 /// A cluster; all totals are over the fixed configuration's, seed by seed.
 #[derive(Serialize)]
@@ -50,7 +47,7 @@ pub fn run(quick: bool) -> Result<Section, Error> {
 
 fn row(cluster: &'static str, iterations: u64, seeds: u64) -> Result<Row, Error> {
     let machine = machine(cluster)?;
-    let workload = workload(&machine);
+    let workload = Mix::small_workload(machine.hosts, machine.workers_per_host);
     let (mut learned, mut all, mut best) = (Vec::new(), Vec::new(), Vec::new());
     for seed in SEEDS..SEEDS + seeds {
         let mut tuner = Tuner::shipped(seed);
@@ -71,15 +68,6 @@ fn over_fixed(seconds: f64, totals: &Totals) -> Option<f64> {
     (totals.fixed_s > 0.0).then(|| seconds / totals.fixed_s)
 }
 
-/// With 8 layers and 2 micro-batches, all messages a sixteenth: then every kind of call comes 300 times and more in 400 iterations, and
-/// few come much more often.
-fn workload(machine: &Cluster) -> Workload {
-    let mix = Mix { layers: 8, micro_batches: 2, scale: 16, ..Mix::on(machine.hosts, machine.workers_per_host) };
-    let mut workload = mix.workload();
-    workload.calls.iter_mut().for_each(|call| call.times = call.times.min(TIMES_MAX));
-    workload
-}
-
 /// The tuner is better once it has learned, and with all that this has cost.
 fn targets(row: &Row) -> [Target; 2] {
     let after = format!("after {LEARNED} calls of each kind");
@@ -95,7 +83,7 @@ fn table(rows: &[Row]) -> Table {
     let mut table = Table::new(
         "Simulated: calls of a large language model, and one configuration for each collective",
         format!(
-            "The llm-3d mix with 8 layers, 2 micro-batches and messages of a sixteenth, at most {TIMES_MAX} calls of a kind in each of \
+            "The llm-3d mix with 8 layers, 2 micro-batches and messages of a sixteenth, at most four calls of a kind in each of \
              {ITERATIONS} iterations. The fixed configuration is the same for all sizes of a collective, and the best of all that there are \
              by the truth: no job knows it. Totals over its total, mean over seeds ± its 95 % interval: of the tuner after the first \
              {LEARNED} calls of each kind; of the tuner with all calls, those of finding out included; and of the best of everything, call \
@@ -139,8 +127,8 @@ mod tests {
     fn every_kind_of_call_is_made_and_none_often() {
         for name in CLUSTERS {
             let machine = machine(name).expect("it is built in");
-            let calls = workload(&machine).calls;
-            assert!(calls.len() > 3 && calls.iter().all(|call| (1..=TIMES_MAX).contains(&call.times)), "{calls:?}");
+            let calls = Mix::small_workload(machine.hosts, machine.workers_per_host).calls;
+            assert!(calls.len() > 3 && calls.iter().all(|call| (1..=4).contains(&call.times)), "{calls:?}");
         }
     }
 }
