@@ -21,19 +21,10 @@ fn switched(switch: &str, words: &[&str]) -> Outcome {
     run(command, LIMIT)
 }
 
-/// Two ranks of a command, of which the first alone has an option.
-fn first_alone(option: &[&str], words: &[&str]) -> Outcome {
+/// Two ranks of a command, on one of which the shell does something first.
+fn with_one_apart(rank: usize, does: &str, words: &[&str]) -> Outcome {
     let program = env!("CARGO_BIN_EXE_paceline");
-    let option = option.join(" ");
-    let script = format!("[ $PACELINE_RANK != 0 ] || set -- \"$@\" {option}; exec '{program}' \"$@\"");
-    let launch = ["launch", "--workers", "2", "--", "sh", "-c", &script, "sh"];
-    run(paceline(&[&launch[..], words].concat()), LIMIT)
-}
-
-/// Two ranks of a command, of which one alone is switched off.
-fn switched_off_on(rank: usize, words: &[&str]) -> Outcome {
-    let program = env!("CARGO_BIN_EXE_paceline");
-    let script = format!("[ $PACELINE_RANK != {rank} ] || export PACELINE_TUNE=off; exec '{program}' \"$@\"");
+    let script = format!("[ $PACELINE_RANK != {rank} ] || {does}; exec '{program}' \"$@\"");
     // The word behind the script is the shell's name.
     let launch = ["launch", "--workers", "2", "--", "sh", "-c", &script, "sh"];
     run(paceline(&[&launch[..], words].concat()), LIMIT)
@@ -61,7 +52,7 @@ fn a_switch_of_some_ranks_is_told_to_all() {
             let mut words = command.to_vec();
             words.push(option);
             words.extend((option == "--policy").then_some(policy.as_str()));
-            let outcome = switched_off_on(rank, &words).expect_code(1);
+            let outcome = with_one_apart(rank, "export PACELINE_TUNE=off", &words).expect_code(1);
             for reporter in 0..2 {
                 let told = format!("error: rank {reporter} (host ");
                 assert!(outcome.stderr.contains(&told), "no `{told}`: {outcome:#?}");
@@ -127,7 +118,7 @@ fn a_study_that_is_switched_off_neither_tunes_nor_follows() {
 fn an_option_of_some_ranks_is_told_as_one() {
     let train = ["train", "--model", "mlp", "--iterations", "4"];
     for option in [&["--tune"][..], &NO_POLICY] {
-        let outcome = first_alone(option, &train).expect_code(1);
+        let outcome = with_one_apart(0, &format!("set -- \"$@\" {}", option.join(" ")), &train).expect_code(1);
         assert!(!outcome.stderr.contains("PACELINE_TUNE"), "{outcome:#?}");
         outcome.expect_stderr(&[option[0], "is asked for here, and not of rank 1 (host "]);
     }

@@ -318,7 +318,7 @@ mod tests {
                     let mut job = Job::new(1, faster);
                     let one = (communicator.rank() == 0).then_some(&mut job);
                     let mut call = || communicator.barrier(&CallOptions::default()).map(|()| 1e-3);
-                    rehearse(&communicator, &situation, (one, faster), 0.2, &mut call).expect("both rehearse");
+                    rehearse(&communicator, &situation, (one, faster), 5.0, &mut call).expect("both rehearse");
                     job.has_rehearsed_a_gain
                 })
             })
