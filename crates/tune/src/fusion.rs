@@ -369,7 +369,7 @@ mod tests {
         }
     }
 
-    /// The first iteration of a step may take what it likes, and so may one or two of the others.
+    /// The first iteration of a step may take what it likes, and so may one or two of the others now and then.
     #[test]
     fn interrupted_iterations_end_no_trial() {
         let steps = |long: usize| {
@@ -377,19 +377,22 @@ mod tests {
             while search.on_trial() == Some(START / 2) {
                 let mut seconds = [1.0; STEP];
                 if search.threshold() != START {
-                    seconds[..=long].fill(10.0);
+                    seconds.fill(0.7);
+                    if tried % 3 == 0 {
+                        seconds[..=long].fill(10.0);
+                    }
                     tried += 1;
                 }
                 search.observe(&seconds);
             }
             tried
         };
-        // After eight blocks it is no better.
-        assert_eq!([0, 1, 2].map(steps), [8; 3]);
+        assert!([0, 1, 2].map(steps).iter().all(|&tried| tried >= 8), "{:?}", [0, 1, 2].map(steps));
         assert!((1..=2).contains(&steps(3)), "{}", steps(3));
     }
 
-    /// Two neighbours, each in 24 steps of 4 iterations: a third of them take a second more, and of all steps the first one half a second.
+    /// Two neighbours, each in 6 steps of 4 iterations, after which it is given up: a third of them take a second more, and of all steps the
+    /// first one half a second.
     #[test]
     fn what_the_search_has_cost_is_told() {
         let mut search = FusionSearch::new(START, thresholds(START, ALL), 7);
@@ -401,7 +404,7 @@ mod tests {
             let told = search.cost_s();
             assert!(steps < 3 || told > 0.0, "it is told from the start: {told} s after {steps} steps");
         }
-        assert!(steps == 48 && (search.cost_s() - 2.0 * (8.0 * 4.0 + 24.0 * 0.5)).abs() < 1e-6, "{search:?}");
+        assert!(steps == 12 && (search.cost_s() - 2.0 * (2.0 * 4.0 + 6.0 * 0.5)).abs() < 1e-6, "{search:?}");
     }
 
     /// Half of what stood, in a trial of 8 blocks.

@@ -26,6 +26,10 @@ const FALSE_DISCOVERIES: f64 = 0.05;
 /// the case that all point to one side (2⁻⁸, a bit less than that).
 const CALM: f64 = 0.004;
 
+/// From so many blocks on, a trial is given up if the candidate was slower in each of them: that happens to one that gains enough to be
+/// chosen only where noise is as large as the gain, and each block costs what the candidate loses. It finds no gain where there is none.
+const GIVEN_UP: usize = 2;
+
 /// Deviations of the mean to the upper end of what a candidate costs in the sum: about 95 %, one-sided, with few blocks (Student's
 /// t for 8 of them is 1.9).
 const IN_SUM: f64 = 1.9;
@@ -124,6 +128,19 @@ pub struct Gain {
     pub probability: f64,
 }
 
+impl Gain {
+    /// Of a choice that is better by this than one that is better than the default by `before`: over the default. Margins are of trials
+    /// that know nothing of each other; chance may have made either gain.
+    pub(crate) fn after(&self, before: &Gain) -> Gain {
+        let left = |gain: &Gain| 1.0 - gain.share;
+        Gain {
+            share: 1.0 - left(self) * left(before),
+            margin: (left(before) * self.margin).hypot(left(self) * before.margin),
+            probability: (self.probability + before.probability).min(1.0),
+        }
+    }
+}
+
 impl Trial {
     /// A trial that may report a gain where there is none with this probability: [`ERROR`] for one that stands alone, what
     /// [`Errors`] says for one of many.
@@ -170,7 +187,8 @@ impl Trial {
         let complete: Vec<&[f64; 3]> =
             self.blocks.iter().filter(|block| block.iter().all(|it| it.is_finite())).collect();
         let Some(look) = LOOKS.iter().position(|&look| look == complete.len()) else {
-            return self.is_exhausted().then_some(Verdict::NoSignificantGain);
+            let over = self.is_exhausted() || is_hopeless(&complete);
+            return over.then_some(Verdict::NoSignificantGain);
         };
         let against = |side: Side| -> Vec<f64> {
             complete.iter().map(|block| (block[side as usize] / block[Side::Default as usize]).ln()).collect()
@@ -211,6 +229,14 @@ impl Trial {
     pub fn complete(&self) -> usize {
         self.blocks.iter().filter(|block| block.iter().all(|it| it.is_finite())).count()
     }
+}
+
+/// Was the candidate slower in all of these blocks?
+fn is_hopeless(blocks: &[&[f64; 3]]) -> bool {
+    let is_slower = |block: &&[f64; 3]| {
+        block[Side::Candidate as usize] > 0.5 * (block[Side::Default as usize] + block[Side::Control as usize])
+    };
+    blocks.len() >= GIVEN_UP && blocks.iter().all(is_slower)
 }
 
 /// The share of the default's time that the candidate saves in the sum of all blocks, if that is more than chance: None if it may as
@@ -270,6 +296,32 @@ mod tests {
             assert_eq!(run(ERROR, 1.2, seed, quiet), Verdict::NoSignificantGain, "seed {seed}");
             assert_eq!(run(ERROR, 0.99, seed, |random| (0.001 * random.normal()).exp()), Verdict::NoSignificantGain);
         }
+    }
+
+    /// Of a candidate that is always slower, two blocks are made. One that gains a tenth under as much noise is hardly ever given up.
+    #[test]
+    fn what_is_worse_from_the_beginning_is_given_up() {
+        let blocks_until = |factor: f64, noise: f64, seed: u64| {
+            let (mut trial, mut random) = (Trial::new(ERROR), Random::new(seed, 7));
+            while trial.verdict().is_none() && trial.complete() < LOOKS[0] {
+                let (side, block) = trial.next(&mut random).expect("it goes on");
+                let usual = if side == Side::Candidate { factor } else { 1.0 };
+                trial.observe(side, block, usual * (noise * random.normal()).exp());
+            }
+            trial.complete()
+        };
+        assert!((0..100).all(|seed| blocks_until(1.5, 0.03, seed) == GIVEN_UP));
+        let given_up = (0..1000).filter(|&seed| blocks_until(0.9, 0.1, seed) < LOOKS[0]).count();
+        // (1 − Φ(0.86))² = 3.8 %, of differences that vary by √1.5 times as much as calls.
+        assert!((20..60).contains(&given_up), "{given_up} of 1000");
+    }
+
+    #[test]
+    fn gains_over_what_stands_add_up() {
+        let gain = |share: f64, margin: f64| Gain { share, margin, probability: 1e-3 };
+        let both = gain(0.5, 0.03).after(&gain(0.2, 0.08));
+        assert!((both.share - 0.6).abs() < 1e-12 && (both.probability - 2e-3).abs() < 1e-12, "{both:?}");
+        assert!((both.margin - (0.8f64 * 0.03).hypot(0.5 * 0.08)).abs() < 1e-12, "{both:?}");
     }
 
     #[test]

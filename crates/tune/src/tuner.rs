@@ -1,18 +1,22 @@
 //! The tuner of a job: what each call takes, and what is known after it.
 //!
 //! A context goes through phases: the default alone, until its time is known; exploration, in which a learner proposes and
-//! the guard admits; a trial of the best against the default; and then the winner, watched. When it looks as if the network had
-//! changed, the default is asked; if it has, all begins anew with what was known of the one before. It lives on the leading rank; the others only read policies.
+//! the guard admits; a trial of the best against the default; and then the winner, watched, beside which others are still tried with a
+//! share of what it saves. When it looks as if the network had changed, the default is asked; if it has, all begins anew with what was
+//! known of the one before. It lives on the leading rank; the others only read policies.
 
+mod beside;
 mod course;
 mod doubt;
 mod rehearsed;
 mod told;
+mod trials;
 mod tryable;
 
 use std::collections::BTreeMap;
 
-use course::{ALIKE, Phase, Tried};
+use beside::Beside;
+use course::{ALIKE, Phase};
 pub use course::{Course, Reason, Standing};
 pub use rehearsed::Outcome;
 
@@ -23,7 +27,7 @@ use crate::policy::{Policy, Schedule};
 use crate::random::Random;
 use crate::state::Context;
 use crate::statistics::median;
-use crate::trial::{Errors, Side, Trial, Verdict, WORTHWHILE};
+use crate::trial::{Errors, Side, Verdict, WORTHWHILE};
 use tryable::Tryable;
 
 /// Calls of exploration. How much they may cost is the guard's affair; what it refuses leaves room for later. With the default's
@@ -46,9 +50,6 @@ const LOOKED_AFTER: u64 = 16;
 /// A call counts for whether the network has changed if its time was known so well before, as a logarithm.
 const EXPECTED: f64 = 0.08;
 
-/// A trial whose candidate is refused so often, for there is no room for it, ends.
-const REFUSED_MAX: u32 = 512;
-
 /// The tuner.
 pub struct Tuner {
     learner: Box<dyn Learner>,
@@ -57,6 +58,8 @@ pub struct Tuner {
     courses: BTreeMap<Context, Box<Course>>,
     random: Random,
     errors: Errors,
+    /// The same of trials against what stands.
+    errors_beside: Errors,
     trials: u32,
     version: u64,
     /// What earlier jobs have learned of contexts that have not come yet.
@@ -96,6 +99,7 @@ impl Tuner {
             courses: BTreeMap::new(),
             random,
             errors: Errors::default(),
+            errors_beside: Errors::default(),
             trials: 0,
             version: 0,
             remembered: BTreeMap::new(),
@@ -157,31 +161,18 @@ impl Tuner {
                 let looks = suspicious || *calls % LOOKED_AFTER == 0;
                 (if looks { situation.default } else { self.explore(situation, row) }, Role::Ordinary)
             }
-            Phase::Trial(tried) => self.of_trial(situation, tried),
+            Phase::Trial(tried) => self.of_trial(situation, tried, situation.default),
             // What the default takes then is the sentinel's affair, if the network is what it was.
             Phase::Doubt(_) => (situation.default, Role::Sentinel),
             Phase::Chosen(..) if course.sentinel.is_due() => (situation.default, Role::Sentinel),
-            Phase::Chosen(_, choice) => (situation.arm_of(*choice), Role::Ordinary),
+            Phase::Chosen(_, choice) => {
+                let stands = situation.arm_of(*choice);
+                self.beside(situation, &mut course, stands, row)
+            }
         };
         let decision = self.admit(situation, &mut course, arm, role);
         self.courses.insert(situation.context, course);
         decision
-    }
-
-    /// The next call of a trial. A block begins only if there is room for its candidate: were it put off, its three calls would
-    /// not be made under the same network.
-    fn of_trial(&mut self, situation: &Situation, tried: &mut Tried) -> (usize, Role) {
-        let default = (situation.default, Role::Ordinary);
-        if tried.trial.is_between_blocks() {
-            let belief = self.learner.belief(situation, tried.candidate);
-            if !self.guard.may_play(situation, tried.candidate, belief) {
-                tried.refused += 1;
-                return default;
-            }
-        }
-        let Some((side, block)) = tried.trial.next(&mut self.random) else { return default };
-        let arm = if side == Side::Candidate { tried.candidate } else { situation.default };
-        (arm, Role::OfTrial(tried.number, side, block))
     }
 
     /// What is tried next. If there is no room for what the learner wishes, something that is believed to be better than the
@@ -203,17 +194,17 @@ impl Tuner {
 
     /// The guard has the last word.
     fn admit(&mut self, situation: &Situation, course: &mut Course, arm: usize, role: Role) -> Decision {
-        let default = situation.default;
-        if arm == default || matches!(course.phase, Phase::Chosen(..)) {
+        let stands = course.stands().unwrap_or(situation.default);
+        if arm == situation.default || arm == stands {
             return Decision { arm, risk: Risk::default(), role };
         }
         let belief = self.learner.belief(situation, arm);
         if !self.guard.may_play(situation, arm, belief) {
-            if let (Phase::Trial(tried), Role::OfTrial(_, side, _)) = (&mut course.phase, role) {
+            if let (Some(tried), Role::OfTrial(_, side, _)) = (course.tried_mut(), role) {
                 tried.trial.give_back(side);
                 tried.refused += 1;
             }
-            return Decision { arm: default, risk: Risk::default(), role: Role::Ordinary };
+            return Decision { arm: stands, risk: Risk::default(), role: Role::Ordinary };
         }
         course.explored += 1;
         Decision { arm, risk: self.guard.began(situation, arm, belief), role }
@@ -227,7 +218,7 @@ impl Tuner {
             return;
         }
         let Some(mut course) = self.courses.remove(&situation.context) else { return };
-        self.account(situation, &course, arm, seconds);
+        self.account(situation, &mut course, arm, seconds);
         if arm == situation.default {
             course.add_default(seconds);
         }
@@ -258,8 +249,9 @@ impl Tuner {
         self.advance(situation, course, arm, role, seconds);
     }
 
-    /// The guard's books.
-    fn account(&mut self, situation: &Situation, course: &Course, arm: usize, seconds: f64) {
+    /// The guard's books, and those of what stands.
+    fn account(&mut self, situation: &Situation, course: &mut Course, arm: usize, seconds: f64) {
+        self.count_beside(situation, course, arm, seconds);
         if course.stands() == Some(arm) {
             self.guard.ended_chosen(&situation.context, seconds);
         } else {
@@ -271,7 +263,7 @@ impl Tuner {
     pub fn observe_repeated(&mut self, situation: &Situation, arm: usize, seconds: f64) {
         let Some(mut course) = self.courses.remove(&situation.context) else { return };
         if seconds.is_finite() && seconds > 0.0 && arm < situation.arms.len() {
-            self.account(situation, &course, arm, seconds);
+            self.account(situation, &mut course, arm, seconds);
             self.learn(situation, &mut course, (arm, seconds), true);
         }
         self.courses.insert(situation.context, course);
@@ -290,23 +282,17 @@ impl Tuner {
             }
             Phase::Explore { .. } => {}
             Phase::Trial(tried) => {
-                match role {
-                    Role::OfTrial(number, side, block) if number == tried.number => {
-                        tried.trial.observe(side, block, seconds);
-                    }
-                    _ => {}
-                }
-                // One call may have been enough to veto it.
-                let action = &situation.arms[tried.candidate].action;
-                let vetoed = self.guard.is_vetoed(&situation.context, action);
-                let over = vetoed || tried.refused >= REFUSED_MAX;
-                let verdict = if over { Some(Verdict::NoSignificantGain) } else { tried.trial.verdict() };
                 let (candidate, remembered) = (tried.candidate, tried.is_remembered);
+                let verdict = self.verdict(situation, tried, role, seconds);
+                let vetoed = self.guard.is_vetoed(&situation.context, &situation.arms[candidate].action);
                 match verdict {
                     None => {}
                     Some(Verdict::Gain(gain)) => {
                         self.errors.found();
                         course.stand(Phase::Chosen(candidate, situation.choice(candidate)), Some(gain));
+                        if !remembered && course.has_explored_little() {
+                            course.beside = Beside::at_once();
+                        }
                     }
                     // If it was the network, that will be noticed soon, and what was best in the one before is still known then.
                     Some(Verdict::NoSignificantGain) if vetoed => {
@@ -317,6 +303,11 @@ impl Tuner {
                     Some(Verdict::NoSignificantGain) if remembered => {
                         course.forget_best();
                         course.explore(EXPLORED_AFTER_CHANGE);
+                    }
+                    // It was the best of few.
+                    Some(Verdict::NoSignificantGain) if course.has_explored_little() => {
+                        course.forget_best();
+                        course.explore(EXPLORED_AGAIN);
                     }
                     Some(Verdict::NoSignificantGain) => {
                         course.stand(Phase::Settled(Reason::NoSignificantGain), None);
@@ -376,14 +367,6 @@ impl Tuner {
         }
     }
 
-    /// A trial begins.
-    fn try_out(&mut self, course: &mut Course, candidate: usize, is_remembered: bool) {
-        let trial = Trial::new(self.errors.next_level());
-        self.trials += 1;
-        let number = self.trials;
-        course.phase = Phase::Trial(Tried { candidate, trial, number, is_remembered, refused: 0 });
-    }
-
     /// What stands is watched: for a default that is better again, and for its sum.
     fn watch(&mut self, situation: &Situation, course: &mut Course, arm: usize, role: Role, seconds: f64) {
         course.resting += 1;
@@ -402,10 +385,13 @@ impl Tuner {
             let too_much = course.drift.is_calm() && !self.guard.may_stand(&situation.context);
             if too_much || role == Role::Sentinel && course.sentinel.prefers_default() {
                 self.revert(situation, course, choice);
-            } else if self.guard.is_slow(&situation.context, seconds) {
+                return;
+            }
+            if arm == stands && self.guard.is_slow(&situation.context, seconds) {
                 // Is it the choice, or the network? The default tells.
                 course.sentinel.hurry();
             }
+            self.watch_beside(situation, course, stands, (arm, role, seconds));
         } else if course.has_rested() {
             course.explore_all(EXPLORED);
         }
@@ -416,6 +402,7 @@ impl Tuner {
         if let Choice::Play(action) = choice {
             self.guard.veto(&situation.context, action);
         }
+        self.break_off_beside(course);
         self.guard.stands_anew(&situation.context);
         course.stand(Phase::Settled(Reason::Reverted), None);
     }
@@ -424,6 +411,7 @@ impl Tuner {
     fn begin_anew(&mut self, situation: &Situation, course: &mut Course) {
         self.guard.stands_anew(&situation.context);
         self.guard.forget(&situation.context, course.calm_until);
+        self.break_off_beside(course);
         if let Phase::Trial(tried) = &course.phase {
             self.errors.broken_off(&tried.trial);
         }

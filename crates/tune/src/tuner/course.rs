@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::beside::Beside;
 use super::doubt::Doubted;
 use crate::action::{Choice, Situation};
 use crate::drift::{Drift, Sentinel};
@@ -13,7 +14,7 @@ use crate::trial::{Gain, Trial};
 pub(super) const BASELINE: usize = 5;
 
 /// After so many calls at rest, a context is explored once more.
-const AGAIN: u64 = 4096;
+pub(super) const AGAIN: u64 = 4096;
 
 /// The same where only little was explored: after a change of the network, or as there was no room for more.
 const AGAIN_SOON: u64 = 512;
@@ -64,6 +65,8 @@ pub struct Course {
     /// So many of its calls had ended when nothing was suspected yet.
     pub(super) calm_until: u64,
     pub(super) sentinel: Sentinel,
+    /// While something stands: what is tried beside it.
+    pub(super) beside: Beside,
     gain: Option<Gain>,
     pub(super) resting: u64,
     /// The default's times of this beginning, in seconds.
@@ -163,6 +166,7 @@ impl Course {
             drift: Drift::default(),
             calm_until: 0,
             sentinel: Sentinel::default(),
+            beside: Beside::default(),
             gain: None,
             resting: 0,
             baseline: Vec::new(),
@@ -197,6 +201,19 @@ impl Course {
         match self.phase() {
             Phase::Chosen(arm, _) => Some(*arm),
             _ => None,
+        }
+    }
+
+    /// By how much what stands is better than the default.
+    pub(super) fn gain(&self) -> Option<Gain> {
+        self.gain
+    }
+
+    /// What is on trial.
+    pub(super) fn tried_mut(&mut self) -> Option<&mut Tried> {
+        match &mut self.phase {
+            Phase::Trial(tried) => Some(tried),
+            _ => self.beside.tried_mut(),
         }
     }
 
@@ -326,9 +343,14 @@ impl Course {
         self.explore(enough);
     }
 
+    /// Were so few calls those of other choices?
+    pub(super) fn has_explored_little(&self) -> bool {
+        self.explored - self.explored_before < LITTLE
+    }
+
     /// Has so little been tried that exploration goes on, though its calls are over?
     pub(super) fn goes_on(&self) -> bool {
-        let little = self.explored - self.explored_before < LITTLE;
+        let little = self.has_explored_little();
         matches!(self.phase, Phase::Explore { calls, enough } if little && calls < PATIENCE * enough)
     }
 
@@ -375,7 +397,7 @@ impl Course {
             Phase::Chosen(_, choice) => self.remember_best(*choice, gain),
             _ => self.forget_best(),
         }
-        if self.explored - self.explored_before < LITTLE {
+        if self.has_explored_little() {
             self.rests = AGAIN_SOON;
         }
         self.begin(phase, gain);
@@ -389,7 +411,7 @@ impl Course {
 
     fn begin(&mut self, phase: Phase, gain: Option<Gain>) {
         (self.phase, self.gain, self.resting) = (phase, gain, 0);
-        (self.sentinel, self.chosen) = (Sentinel::default(), Tally::default());
+        (self.sentinel, self.chosen, self.beside) = (Sentinel::default(), Tally::default(), Beside::default());
     }
 
     /// Has it done nothing for so long that it is worth another look?

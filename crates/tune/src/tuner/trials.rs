@@ -1,0 +1,57 @@
+//! Trials of a candidate against what is played otherwise: the default, or what stands.
+
+use super::course::{Course, Phase, Tried};
+use super::{Role, Tuner};
+use crate::action::Situation;
+use crate::trial::{Side, Trial, Verdict};
+
+/// A trial whose candidate is refused so often, for there is no room for it, ends.
+const REFUSED_MAX: u32 = 512;
+
+impl Tuner {
+    /// A trial against the default begins.
+    pub(super) fn try_out(&mut self, course: &mut Course, candidate: usize, is_remembered: bool) {
+        let level = self.errors.next_level();
+        course.phase = Phase::Trial(self.begin_trial(candidate, is_remembered, level));
+    }
+
+    pub(super) fn begin_trial(&mut self, candidate: usize, is_remembered: bool, level: f64) -> Tried {
+        let trial = Trial::new(level);
+        self.trials += 1;
+        Tried { candidate, trial, number: self.trials, is_remembered, refused: 0 }
+    }
+
+    /// The next call of a trial against what stands, or against the default. A block begins only if there is room for its candidate:
+    /// were it put off, its three calls would not be made under the same network.
+    pub(super) fn of_trial(&mut self, situation: &Situation, tried: &mut Tried, stands: usize) -> (usize, Role) {
+        let kept = (stands, Role::Ordinary);
+        if tried.trial.is_between_blocks() {
+            let belief = self.learner.belief(situation, tried.candidate);
+            if !self.guard.may_play(situation, tried.candidate, belief) {
+                tried.refused += 1;
+                return kept;
+            }
+        }
+        let Some((side, block)) = tried.trial.next(&mut self.random) else { return kept };
+        let arm = if side == Side::Candidate { tried.candidate } else { stands };
+        (arm, Role::OfTrial(tried.number, side, block))
+    }
+
+    /// A call has ended while something is on trial.
+    pub(super) fn verdict(
+        &self,
+        situation: &Situation,
+        tried: &mut Tried,
+        role: Role,
+        seconds: f64,
+    ) -> Option<Verdict> {
+        match role {
+            Role::OfTrial(number, side, block) if number == tried.number => tried.trial.observe(side, block, seconds),
+            _ => {}
+        }
+        // One call may have been enough to veto it.
+        let vetoed = self.guard.is_vetoed(&situation.context, &situation.arms[tried.candidate].action);
+        let over = vetoed || tried.refused >= REFUSED_MAX;
+        if over { Some(Verdict::NoSignificantGain) } else { tried.trial.verdict() }
+    }
+}
