@@ -31,7 +31,7 @@ use crate::trial::{Errors, Side, Verdict, WORTHWHILE};
 use tryable::Tryable;
 
 /// Calls of exploration. How much they may cost is the guard's affair; what it refuses leaves room for later. With the default's
-/// first calls and the longest trial, a context is decided after 300.
+/// first calls and the longest trial, a context is decided after 300, unless the best of few wins no trial.
 const EXPLORED: u64 = 192;
 
 /// The same where an earlier job has explored: what it has found is measured again, and little else.
@@ -153,6 +153,7 @@ impl Tuner {
         let mut course = begun.unwrap_or_else(|| self.begin(situation));
         course.calls += 1;
         let suspicious = course.drift.is_suspicious();
+        let mut stands = situation.default;
         let (arm, role) = match &mut course.phase {
             Phase::Baseline | Phase::Settled(_) => (situation.default, Role::Ordinary),
             Phase::Explore { calls, .. } => {
@@ -166,11 +167,11 @@ impl Tuner {
             Phase::Doubt(_) => (situation.default, Role::Sentinel),
             Phase::Chosen(..) if course.sentinel.is_due() => (situation.default, Role::Sentinel),
             Phase::Chosen(_, choice) => {
-                let stands = situation.arm_of(*choice);
+                stands = situation.arm_of(*choice);
                 self.beside(situation, &mut course, stands, row)
             }
         };
-        let decision = self.admit(situation, &mut course, arm, role);
+        let decision = self.admit(situation, &mut course, stands, (arm, role));
         self.courses.insert(situation.context, course);
         decision
     }
@@ -179,7 +180,7 @@ impl Tuner {
     /// default even at the upper end takes its turn, or the default, until there is room: what costs a little and tells
     /// nothing would use up what is saved for the wish.
     fn explore(&mut self, situation: &Situation, row: &mut Row) -> usize {
-        let Tryable { admitted, worth_a_look, believed, means_s } =
+        let Tryable { admitted, worth_a_look, believed, means_s, .. } =
             row.get_or_insert_with(|| Tryable::of(&self.guard, &*self.learner, situation));
         let wish = self.learner.choose_of(situation, worth_a_look, believed, &mut self.random);
         let Some(room) = self.guard.room(situation) else { return situation.default };
@@ -192,9 +193,14 @@ impl Tuner {
         self.learner.choose_of(situation, &free, believed, &mut self.random)
     }
 
-    /// The guard has the last word.
-    fn admit(&mut self, situation: &Situation, course: &mut Course, arm: usize, role: Role) -> Decision {
-        let stands = course.stands().unwrap_or(situation.default);
+    /// The guard has the last word. What it refuses is the turn of what stands, or of the default.
+    fn admit(
+        &mut self,
+        situation: &Situation,
+        course: &mut Course,
+        stands: usize,
+        (arm, role): (usize, Role),
+    ) -> Decision {
         if arm == situation.default || arm == stands {
             return Decision { arm, risk: Risk::default(), role };
         }
@@ -284,7 +290,10 @@ impl Tuner {
             Phase::Trial(tried) => {
                 let (candidate, remembered) = (tried.candidate, tried.is_remembered);
                 let verdict = self.verdict(situation, tried, role, seconds);
-                let vetoed = self.guard.is_vetoed(&situation.context, &situation.arms[candidate].action);
+                let (vetoed, refused) = (self.is_vetoed(situation, tried), tried.is_refused());
+                if vetoed || refused {
+                    self.errors.broken_off(&tried.trial);
+                }
                 match verdict {
                     None => {}
                     Some(Verdict::Gain(gain)) => {
@@ -295,17 +304,14 @@ impl Tuner {
                         }
                     }
                     // If it was the network, that will be noticed soon, and what was best in the one before is still known then.
-                    Some(Verdict::NoSignificantGain) if vetoed => {
-                        self.errors.broken_off(&tried.trial);
-                        course.rest(Reason::NoSignificantGain);
-                    }
+                    Some(Verdict::NoSignificantGain) if vetoed => course.rest(Reason::NoSignificantGain),
                     // What was best when the network was like this once is not any more: others may be.
                     Some(Verdict::NoSignificantGain) if remembered => {
                         course.forget_best();
                         course.explore(EXPLORED_AFTER_CHANGE);
                     }
                     // It was the best of few.
-                    Some(Verdict::NoSignificantGain) if course.has_explored_little() => {
+                    Some(Verdict::NoSignificantGain) if !refused && course.explores_on() => {
                         course.forget_best();
                         course.explore(EXPLORED_AGAIN);
                     }

@@ -359,11 +359,10 @@ impl<'a> JobTuner<'a> {
         let policy = self.policy();
         let (mut standing, mut tried) = (0, 0);
         for context in self.contexts() {
-            if self.stands(context) != Choice::Default {
-                standing += 1;
-            } else if policy.choice(context.key(), 0) != Choice::Default {
-                tried += 1;
-            }
+            let (stands, next) = (self.stands(context), policy.choice(context.key(), 0));
+            standing += usize::from(stands != Choice::Default);
+            // The default may be asked beside what stands.
+            tried += usize::from(next != stands && next != Choice::Default);
         }
         (standing, tried)
     }

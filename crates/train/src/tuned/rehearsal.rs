@@ -69,7 +69,8 @@ pub(crate) struct Outcome {
 /// By contestant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Found {
-    Gain(usize, Gain),
+    /// Whether all that is likely to be fast was called, too.
+    Gain(usize, Gain, bool),
     NoSignificantGain,
     Nothing,
     Open,
@@ -135,7 +136,7 @@ impl<'a> Rehearsal<'a> {
                     }
                 }
                 let found = match verdict {
-                    Some(Verdict::Gain(gain)) => Found::Gain(best, gain),
+                    Some(Verdict::Gain(gain)) => Found::Gain(best, gain, finish.is_enough),
                     Some(Verdict::NoSignificantGain) if finish.is_enough => Found::NoSignificantGain,
                     _ => Found::Open,
                 };
@@ -146,7 +147,7 @@ impl<'a> Rehearsal<'a> {
         let mut seconds = [self.began.elapsed().as_secs_f64()];
         agree(self.communicator, &mut seconds)?;
         let chosen = match found {
-            Found::Gain(best, gain) => Some((self.contestants[best].0, gain)),
+            Found::Gain(best, gain, _) => Some((self.contestants[best].0, gain)),
             _ => None,
         };
         let (choices, called) = (self.contestants.len(), finish.called);
@@ -173,7 +174,7 @@ impl<'a> Rehearsal<'a> {
         // The order of its calls need not be a secret: it must be the same on all ranks, as all of them see the same times.
         let mut told = if self.communicator.rank() == 0 { [level()] } else { [0.0] };
         self.communicator.broadcast(&mut told, 0, &CallOptions::default())?;
-        let (mut trial, mut random) = (Trial::new(told[0]), Random::new(told[0].to_bits(), 0x7e4e));
+        let (mut trial, mut random) = (Trial::brief(told[0]), Random::new(told[0].to_bits(), 0x7e4e));
         loop {
             let (mut sides, mut agreed) = (Vec::new(), Vec::new());
             while let Some((side, block)) = trial.next(&mut random) {
@@ -253,7 +254,8 @@ impl Outcome {
     pub(crate) fn teach(&self, tuner: &mut Tuner, situation: &Situation, tell: Tell) {
         let arm_of = |contestant: usize| situation.arm_of(self.contestants[contestant].0);
         let outcome = match self.found {
-            Found::Gain(best, gain) => Shown::Gain(arm_of(best), gain),
+            Found::Gain(best, gain, true) => Shown::Gain(arm_of(best), gain),
+            Found::Gain(best, gain, false) => Shown::GainOfFew(arm_of(best), gain),
             Found::NoSignificantGain => Shown::NoSignificantGain,
             Found::Nothing => Shown::NothingBetter,
             Found::Open => Shown::Open,

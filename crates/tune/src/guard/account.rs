@@ -86,7 +86,8 @@ impl Account {
 
     /// What counts of all that was lost and gained.
     pub(super) fn spent_s(&self) -> f64 {
-        self.excess_s + self.standing_s.max(-CREDITED * self.usual_s)
+        // What was gained while others were tried, or by what stood before, is part of it.
+        self.excess_s + self.standing_s.max((-CREDITED * self.usual_s - self.excess_s.min(0.0)).min(0.0))
     }
 
     /// Seconds that have been gained, as far as gains count, less what is set aside of them; negative if more was lost.

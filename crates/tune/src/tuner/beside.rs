@@ -7,47 +7,39 @@ use super::course::{AGAIN, Course, Phase, Tried};
 use super::tryable::Tryable;
 use super::{Role, Row, Tuner};
 use crate::action::Situation;
-use crate::trial::{Verdict, WORTHWHILE};
+use crate::trial::{Gain, Verdict, WORTHWHILE};
 
 /// What others may lose, as a share of what the choice that stands has saved of the default's time.
-const SHARE: f64 = 0.25;
+pub(super) const SHARE: f64 = 0.1;
 
 /// So many tries make a look around; whether the best of them is better yet is asked after each few.
 const TRIES: u64 = 64;
 const ASKED_AFTER: u64 = 8;
 
-/// A look around ends after so many calls, even if what stands was nearly always preferred.
+/// A look around ends after so many calls for which something was wished for, even if that was nearly always what stands.
 const LOOKED_MAX: u64 = 1024;
 
 /// Exploration beside a choice that stands.
 #[derive(Clone, Debug)]
 pub(super) struct Beside {
-    /// It begins when the choice has stood for so many calls.
+    /// A look around begins when the choice has stood for so many calls.
     from: u64,
-    stage: Stage,
+    /// Of this look around: calls for which something was wished for, and those that were the turn of others.
+    looked: u64,
+    tries: u64,
+    /// What looks better yet, in a trial in which the choice takes the default's place.
+    tried: Option<Tried>,
     /// Seconds that the choice has saved of the default's time.
     saved_s: f64,
     /// Seconds that others took more than it.
     lost_s: f64,
 }
 
-#[derive(Clone, Debug)]
-enum Stage {
-    /// Calls for which something was wished for, and those that were others' turn.
-    Explore { looked: u64, tries: u64 },
-    /// What looks better yet, in a trial in which the choice takes the default's place.
-    Trial(Tried),
-}
-
 impl Default for Beside {
     /// Of a choice that was found by a thorough search.
     fn default() -> Beside {
-        Beside { from: AGAIN, stage: Stage::EXPLORE, saved_s: 0.0, lost_s: 0.0 }
+        Beside { from: AGAIN, looked: 0, tries: 0, tried: None, saved_s: 0.0, lost_s: 0.0 }
     }
-}
-
-impl Stage {
-    const EXPLORE: Stage = Stage::Explore { looked: 0, tries: 0 };
 }
 
 impl Beside {
@@ -58,10 +50,7 @@ impl Beside {
 
     /// What is on trial.
     pub(super) fn tried_mut(&mut self) -> Option<&mut Tried> {
-        match &mut self.stage {
-            Stage::Trial(tried) => Some(tried),
-            Stage::Explore { .. } => None,
-        }
+        self.tried.as_mut()
     }
 
     /// Seconds that the next calls may lose; negative if too much was lost.
@@ -69,9 +58,11 @@ impl Beside {
         SHARE * self.saved_s - self.lost_s
     }
 
-    /// There is nothing better, as far as anybody can tell. The choice has stood for so many calls.
+    /// The look around ends if it was long enough: the choice has stood for so many calls.
     fn rest(&mut self, resting: u64) {
-        (self.from, self.stage) = (resting + AGAIN, Stage::EXPLORE);
+        if self.tries >= TRIES || self.looked >= LOOKED_MAX {
+            (self.from, self.looked, self.tries) = (resting + AGAIN, 0, 0);
+        }
     }
 }
 
@@ -85,43 +76,58 @@ impl Tuner {
         row: &mut Row,
     ) -> (usize, Role) {
         let kept = (stands, Role::Ordinary);
-        // Of calls of a network that may be another one, nothing is learned.
-        if course.resting < course.beside.from || !course.drift.is_calm() {
+        if course.resting < course.beside.from {
             return kept;
         }
-        let free_s = course.beside.free_s();
-        match &mut course.beside.stage {
-            Stage::Trial(tried) => self.of_trial(situation, tried, stands),
-            Stage::Explore { looked, .. } if free_s > 0.0 => {
-                *looked += 1;
-                let wish = self.wish(situation, row);
-                let belief = self.learner.belief(situation, wish);
-                let may_lose_s = (belief.mean + belief.deviation).exp() - course.chosen.mean.exp();
-                if wish == situation.default || may_lose_s > free_s { kept } else { (wish, Role::Ordinary) }
-            }
-            Stage::Explore { .. } => kept,
+        let is_calm = course.drift.is_calm();
+        if let Some(tried) = &mut course.beside.tried {
+            // Nothing begins in a network that may be another one; what has begun goes on, or its calls would lie apart.
+            let begins = is_calm || !tried.trial.is_between_blocks();
+            return if begins { self.of_trial(situation, tried, stands) } else { kept };
         }
+        let free_s = course.beside.free_s();
+        if !is_calm || free_s <= 0.0 {
+            return kept;
+        }
+        course.beside.looked += 1;
+        let chosen_s = course.chosen.mean.exp();
+        self.wish(situation, stands, chosen_s, free_s, row).map_or(kept, |wish| (wish, Role::Ordinary))
     }
 
-    /// What the learner would try next.
-    fn wish(&mut self, situation: &Situation, row: &mut Row) -> usize {
-        let Tryable { worth_a_look, believed, .. } =
+    /// What the learner would try next in place of what stands and takes so many seconds, if it may lose as much.
+    fn wish(
+        &mut self,
+        situation: &Situation,
+        stands: usize,
+        chosen_s: f64,
+        free_s: f64,
+        row: &mut Row,
+    ) -> Option<usize> {
+        let Tryable { worth_a_look, believed, promised_s, .. } =
             row.get_or_insert_with(|| Tryable::of(&self.guard, &*self.learner, situation));
-        self.learner.choose_of(situation, worth_a_look, believed, &mut self.random)
+        let wish = self.learner.choose_of(situation, worth_a_look, believed, &mut self.random);
+        if wish == stands || wish == situation.default {
+            return None;
+        }
+        let may_lose_s = ((believed[wish].mean + believed[wish].deviation).exp() - chosen_s).max(0.0);
+        let has_room = *promised_s + may_lose_s <= free_s;
+        if has_room {
+            *promised_s += may_lose_s;
+        }
+        has_room.then_some(wish)
     }
 
-    /// A call while this arm stands: what it has saved or lost, for [`Tuner::beside`].
+    /// A call while something stands: what that has saved, or what another one has lost.
     pub(super) fn count_beside(&self, situation: &Situation, course: &mut Course, arm: usize, seconds: f64) {
-        let Some((stands, usual_s)) = course.stands().zip(self.guard.default_seconds(&situation.context)) else {
-            return;
-        };
+        let usual_s = self.guard.default_seconds(&situation.context);
+        let (Some(stands), Some(usual_s)) = (course.stands(), usual_s) else { return };
         if course.chosen.weight <= 0.0 || arm == situation.default {
             return;
         }
         let chosen_s = course.chosen.mean.exp();
         if arm == stands {
             course.beside.saved_s += (usual_s - chosen_s).max(0.0);
-        } else {
+        } else if course.resting >= course.beside.from {
             course.beside.lost_s += seconds - chosen_s;
         }
     }
@@ -134,49 +140,57 @@ impl Tuner {
         stands: usize,
         (arm, role, seconds): (usize, Role, f64),
     ) {
-        let resting = course.resting;
-        match &mut course.beside.stage {
-            Stage::Trial(tried) => match self.verdict(situation, tried, role, seconds) {
+        if course.resting < course.beside.from {
+            // It was decided before this one stood.
+            return;
+        }
+        if let Some(tried) = &mut course.beside.tried {
+            let candidate = tried.candidate;
+            match self.verdict(situation, tried, role, seconds) {
                 None => {}
-                Some(Verdict::Gain(gain)) => {
-                    let candidate = tried.candidate;
-                    let gain = course.gain().map_or(gain, |before| gain.after(&before));
-                    self.errors_beside.found();
-                    self.guard.stands_anew(&situation.context);
-                    course.stand(Phase::Chosen(candidate, situation.choice(candidate)), Some(gain));
-                    // There may be more where that came from.
-                    course.beside = Beside::at_once();
-                }
+                Some(Verdict::Gain(gain)) => self.replace(situation, course, candidate, gain),
                 Some(Verdict::NoSignificantGain) => {
-                    self.break_off_beside(course);
-                    course.beside.rest(resting);
-                }
-            },
-            Stage::Explore { looked, tries } => {
-                let is_try = arm != stands && arm != situation.default;
-                *tries += u64::from(is_try);
-                let is_over = *tries >= TRIES || *looked >= LOOKED_MAX;
-                if is_over || is_try && *tries % ASKED_AFTER == 0 {
-                    self.conclude_beside(situation, course, stands, is_over);
+                    if self.is_vetoed(situation, tried) || tried.is_refused() {
+                        self.errors_beside.broken_off(&tried.trial);
+                    }
+                    course.beside.tried = None;
+                    course.beside.rest(course.resting);
                 }
             }
+            return;
+        }
+        let is_try = arm != stands && arm != situation.default;
+        course.beside.tries += u64::from(is_try);
+        let is_asked = is_try && course.beside.tries.is_multiple_of(ASKED_AFTER);
+        match is_asked.then(|| self.better_yet(situation, stands)).flatten() {
+            Some(best) => {
+                let level = self.errors_beside.next_level();
+                course.beside.tried = Some(self.begin_trial(best, false, level));
+            }
+            None => course.beside.rest(course.resting),
         }
     }
 
-    fn conclude_beside(&mut self, situation: &Situation, course: &mut Course, stands: usize, is_over: bool) {
+    /// What looks better than what stands by as much as is worth a change.
+    fn better_yet(&self, situation: &Situation, stands: usize) -> Option<usize> {
         let best = self.learner.best(situation, &self.guard.admitted(situation));
         let mean = |arm| self.learner.belief(situation, arm).mean;
-        if best != stands && best != situation.default && mean(stands) - mean(best) >= WORTHWHILE {
-            let level = self.errors_beside.next_level();
-            course.beside.stage = Stage::Trial(self.begin_trial(best, false, level));
-        } else if is_over {
-            course.beside.rest(course.resting);
-        }
+        (best != stands && best != situation.default && mean(stands) - mean(best) >= WORTHWHILE).then_some(best)
+    }
+
+    /// A candidate has won against what stands.
+    fn replace(&mut self, situation: &Situation, course: &mut Course, candidate: usize, gain: Gain) {
+        let gain = course.gain().map_or(gain, |before| gain.after(&before));
+        self.errors_beside.found();
+        self.guard.stands_anew(&situation.context);
+        course.stand(Phase::Chosen(candidate, situation.choice(candidate)), Some(gain));
+        // There may be more where that came from.
+        course.beside = Beside::at_once();
     }
 
     /// What is on trial beside what stands, if something is, is not any more.
     pub(super) fn break_off_beside(&mut self, course: &Course) {
-        if let Stage::Trial(tried) = &course.beside.stage {
+        if let Some(tried) = &course.beside.tried {
             self.errors_beside.broken_off(&tried.trial);
         }
     }

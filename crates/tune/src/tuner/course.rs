@@ -13,7 +13,7 @@ use crate::trial::{Gain, Trial};
 /// Calls of the default at first.
 pub(super) const BASELINE: usize = 5;
 
-/// After so many calls at rest, a context is explored once more.
+/// After so many calls at rest, a context is explored once more; if something stands that was found by a thorough search, beside that.
 pub(super) const AGAIN: u64 = 4096;
 
 /// The same where only little was explored: after a change of the network, or as there was no room for more.
@@ -51,7 +51,7 @@ pub struct Course {
     pub(super) phase: Phase,
     /// Calls decided.
     pub calls: u64,
-    /// Calls that were not the default's and not decided yet: what finding out took.
+    /// Calls that were neither the default's nor those of what stands: what finding out took.
     pub explored: u64,
     /// Times that the network changed.
     pub drifts: u32,
@@ -88,8 +88,9 @@ pub struct Course {
     rehearsed: Option<Choice>,
     /// How long it rests when there was nothing to be found.
     rests: u64,
-    /// Calls of other choices before it began the last time.
+    /// Calls of other choices before it began the last time, and trials in vain of the best of few since then.
     explored_before: u64,
+    in_vain: u64,
 }
 
 /// A network as it was once.
@@ -180,6 +181,7 @@ impl Course {
             rehearsed: None,
             rests: AGAIN,
             explored_before: 0,
+            in_vain: 0,
         }
     }
 
@@ -325,7 +327,7 @@ impl Course {
     }
 
     /// What is known so far was measured elsewhere. The job begins with the default, and then with a trial of `best`, if there is one.
-    pub(super) fn begin_beside(&mut self, best: Option<Choice>, to_explore: u64) {
+    pub(super) fn begin_after_rehearsal(&mut self, best: Option<Choice>, to_explore: u64) {
         self.before = Some(self.default.mean);
         self.default = Tally::default();
         self.calm_s.clear();
@@ -354,10 +356,17 @@ impl Course {
         matches!(self.phase, Phase::Explore { calls, enough } if little && calls < PATIENCE * enough)
     }
 
+    /// The best of what was tried has won no trial: if that was little, something else may. A few times only, as each trial in vain makes all
+    /// others stricter.
+    pub(super) fn explores_on(&mut self) -> bool {
+        self.in_vain += 1;
+        self.has_explored_little() && self.in_vain <= PATIENCE
+    }
+
     /// Begins once more, with everything.
     pub(super) fn explore_all(&mut self, to_explore: u64) {
         (self.phase, self.to_explore, self.rests) = (Phase::Baseline, to_explore, AGAIN);
-        self.explored_before = self.explored;
+        (self.explored_before, self.in_vain) = (self.explored, 0);
     }
 
     /// The network has changed. So much is to be explored, or what was left of a first exploration.
@@ -377,7 +386,7 @@ impl Course {
         // They are of the old network, or of the new one: nobody knows.
         self.waiting.clear();
         self.begin(Phase::Baseline, None);
-        (self.rests, self.explored_before) = (AGAIN_SOON, self.explored);
+        (self.rests, self.explored_before, self.in_vain) = (AGAIN_SOON, self.explored, 0);
     }
 
     /// This looks best in the network as it is now.

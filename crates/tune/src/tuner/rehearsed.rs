@@ -2,6 +2,7 @@
 //! what wins stands from the job's first call on: of calls that are shorter than what the ranks need to agree on anything, nothing
 //! could be learned in the job.
 
+use super::beside::Beside;
 use super::course::{BASELINE, Course, Phase, Reason};
 use super::{EXPLORED_AFTER_CHANGE, EXPLORED_AGAIN, Tuner};
 use crate::action::Situation;
@@ -10,8 +11,10 @@ use crate::trial::Gain;
 /// What a rehearsal has shown of a context.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
-    /// This arm has won a trial against the default.
+    /// This arm has won a trial against the default, as the best of all that is likely to be fast.
     Gain(usize, Gain),
+    /// The same, and there was no time to call all of that.
+    GainOfFew(usize, Gain),
     /// Everything was called, or all that is likely to be fast, and nothing looked better than the default.
     NothingBetter,
     /// The same, and what looked better has won no trial.
@@ -38,9 +41,12 @@ impl Tuner {
         if default_s.len() >= BASELINE {
             self.guard.measured_again(&situation.context, &default_s);
             match outcome {
-                Outcome::Gain(arm, gain) => {
+                Outcome::Gain(arm, gain) | Outcome::GainOfFew(arm, gain) => {
                     self.errors.found();
                     course.stand(Phase::Chosen(arm, situation.choice(arm)), Some(gain));
+                    if matches!(outcome, Outcome::GainOfFew(..)) {
+                        course.beside = Beside::at_once();
+                    }
                 }
                 Outcome::NothingBetter => course.stand(Phase::Settled(Reason::NothingBetter), None),
                 Outcome::NoSignificantGain => course.stand(Phase::Settled(Reason::NoSignificantGain), None),
@@ -61,12 +67,14 @@ impl Tuner {
         // However few they were: without them, what was measured here would pass for what calls take in the job.
         if !default_s.is_empty() {
             let (best, to_explore) = match outcome {
-                Outcome::Gain(arm, _) => (Some(situation.choice(arm)), EXPLORED_AFTER_CHANGE),
+                Outcome::Gain(arm, _) | Outcome::GainOfFew(arm, _) => {
+                    (Some(situation.choice(arm)), EXPLORED_AFTER_CHANGE)
+                }
                 Outcome::NothingBetter | Outcome::NoSignificantGain => (None, EXPLORED_AFTER_CHANGE),
                 Outcome::Open if default_s.len() < BASELINE => (None, course.to_explore),
                 Outcome::Open => (None, EXPLORED_AGAIN),
             };
-            course.begin_beside(best, to_explore);
+            course.begin_after_rehearsal(best, to_explore);
         }
         self.courses.insert(situation.context, course);
     }

@@ -16,7 +16,7 @@ impl Tuner {
     }
 
     pub(super) fn begin_trial(&mut self, candidate: usize, is_remembered: bool, level: f64) -> Tried {
-        let trial = Trial::new(level);
+        let trial = Trial::brief(level);
         self.trials += 1;
         Tried { candidate, trial, number: self.trials, is_remembered, refused: 0 }
     }
@@ -49,9 +49,19 @@ impl Tuner {
             Role::OfTrial(number, side, block) if number == tried.number => tried.trial.observe(side, block, seconds),
             _ => {}
         }
-        // One call may have been enough to veto it.
-        let vetoed = self.guard.is_vetoed(&situation.context, &situation.arms[tried.candidate].action);
-        let over = vetoed || tried.refused >= REFUSED_MAX;
+        let over = self.is_vetoed(situation, tried) || tried.is_refused();
         if over { Some(Verdict::NoSignificantGain) } else { tried.trial.verdict() }
+    }
+
+    /// Was one call of its candidate enough to put it out?
+    pub(super) fn is_vetoed(&self, situation: &Situation, tried: &Tried) -> bool {
+        self.guard.is_vetoed(&situation.context, &situation.arms[tried.candidate].action)
+    }
+}
+
+impl Tried {
+    /// Was there no room for it for so long that it ends?
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused >= REFUSED_MAX
     }
 }

@@ -12,6 +12,8 @@ pub(super) struct Tryable {
     pub(super) believed: Vec<Belief>,
     /// By arm, in seconds.
     pub(super) means_s: Vec<f64>,
+    /// Seconds that calls of the row which are tried beside what stands may lose.
+    pub(super) promised_s: f64,
 }
 
 impl Tryable {
@@ -21,6 +23,6 @@ impl Tryable {
         let admitted = on(&switches);
         let worth_a_look = learner.worth_a_look(situation, &admitted, &believed);
         let means_s = believed.iter().map(|belief| belief.mean.exp()).collect();
-        Tryable { admitted, worth_a_look, believed, means_s }
+        Tryable { admitted, worth_a_look, believed, means_s, promised_s: 0.0 }
     }
 }

@@ -226,3 +226,22 @@ fn what_spoils_what_stands_is_left_out_alone() {
     assert!(matches!(steps.whole.stage(), Stage::Stands { chosen, gain: Some(_), .. } if *chosen == one));
     assert_eq!(steps.whole.trials(), 2);
 }
+
+/// What a call takes has shortened iterations; then calls find something better yet, with which iterations are no shorter.
+#[test]
+fn what_is_better_yet_by_calls_does_not_cost_what_has_shortened_iterations() {
+    let before = found(&[16, 20]);
+    let (context, choice) = before.first_key_value().map(|(context, choice)| (*context, *choice)).expect("two of them");
+    let mut after = before.clone();
+    let Choice::Play(action) = choice else { panic!("{choice:?}") };
+    after.insert(context, Choice::Play(Action { channels: 8, ..action }));
+    for seed in 1..4 {
+        let mut steps = Steps::new(seed, 0.8);
+        steps.until_settled(&before);
+        steps.factor = 1.0;
+        steps.until_settled(&after);
+        assert!(matches!(steps.whole.stage(), Stage::Unused { .. }), "seed {seed}: {:?}", steps.whole);
+        assert_eq!(steps.whole.stands(), Some(&before), "seed {seed}");
+        assert_eq!(steps.whole.turn(), Turn::Found(&before), "seed {seed}");
+    }
+}
