@@ -150,6 +150,17 @@ impl Guard {
 
     /// It took so many seconds, while it was tried; or the default's call did.
     pub fn ended(&mut self, situation: &Situation, arm: usize, seconds: f64) {
+        self.book(situation, arm, seconds, f64::NEG_INFINITY);
+    }
+
+    /// The same of a call that nobody has tried, as it takes what stood before, or what stands where another judge decides. What it
+    /// gains pays for nothing.
+    pub fn ended_untried(&mut self, situation: &Situation, arm: usize, seconds: f64) {
+        self.book(situation, arm, seconds, 0.0);
+    }
+
+    /// `least_s`: what the account of tries is charged at least.
+    fn book(&mut self, situation: &Situation, arm: usize, seconds: f64, least_s: f64) {
         let watch = self.watches.entry(situation.context).or_default();
         watch.calls += 1;
         if arm == situation.default {
@@ -158,15 +169,15 @@ impl Guard {
             self.accounts(&situation.context).into_iter().for_each(|account| account.add(seconds));
             self.settle(&situation.context);
         } else if let Some(usual_s) = watch.usual_s {
-            let excess_s = seconds - usual_s;
-            watch.remember(seconds, usual_s, excess_s);
+            let booked_s = (seconds - usual_s).max(least_s);
+            watch.remember(seconds, usual_s, booked_s);
             if seconds > VETO * usual_s {
                 watch.vetoed.insert(situation.arms[arm].action);
             }
             for account in self.accounts(&situation.context) {
                 account.add(usual_s);
-                account.excess_s += excess_s;
-                account.measured_s += excess_s;
+                account.excess_s += booked_s;
+                account.measured_s += seconds - usual_s;
             }
         } else {
             watch.unsettled.push(seconds);

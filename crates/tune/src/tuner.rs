@@ -224,7 +224,7 @@ impl Tuner {
             return;
         }
         let Some(mut course) = self.courses.remove(&situation.context) else { return };
-        self.account(situation, &mut course, arm, seconds);
+        self.account(situation, &mut course, (arm, seconds), true);
         if arm == situation.default {
             course.add_default(seconds);
         }
@@ -255,13 +255,18 @@ impl Tuner {
         self.advance(situation, course, arm, role, seconds);
     }
 
-    /// The guard's books, and those of what stands.
-    fn account(&mut self, situation: &Situation, course: &mut Course, arm: usize, seconds: f64) {
-        self.count_beside(situation, course, arm, seconds);
-        if course.stands() == Some(arm) {
+    /// The guard's books, and those of what stands. `tried`: was it decided for this very call?
+    fn account(&mut self, situation: &Situation, course: &mut Course, (arm, seconds): (usize, f64), tried: bool) {
+        let stands = course.stands() == Some(arm);
+        if stands || tried {
+            self.count_beside(situation, course, arm, seconds);
+        }
+        if stands {
             self.guard.ended_chosen(&situation.context, seconds);
-        } else {
+        } else if tried || arm == situation.default {
             self.guard.ended(situation, arm, seconds);
+        } else {
+            self.guard.ended_untried(situation, arm, seconds);
         }
     }
 
@@ -269,7 +274,7 @@ impl Tuner {
     pub fn observe_repeated(&mut self, situation: &Situation, arm: usize, seconds: f64) {
         let Some(mut course) = self.courses.remove(&situation.context) else { return };
         if seconds.is_finite() && seconds > 0.0 && arm < situation.arms.len() {
-            self.account(situation, &mut course, arm, seconds);
+            self.account(situation, &mut course, (arm, seconds), false);
             self.learn(situation, &mut course, (arm, seconds), true);
         }
         self.courses.insert(situation.context, course);
@@ -299,7 +304,8 @@ impl Tuner {
                     Some(Verdict::Gain(gain)) => {
                         self.errors.found();
                         course.stand(Phase::Chosen(candidate, situation.choice(candidate)), Some(gain));
-                        if !remembered && course.has_explored_little() {
+                        let of_few = course.take_of_few();
+                        if of_few || !remembered && course.has_explored_little() {
                             course.beside = Beside::at_once();
                         }
                     }

@@ -194,7 +194,12 @@ impl Whole {
         self.keep_part_of(&found);
         match &mut self.stage {
             Stage::Learning => Some(self.go_on(found)),
-            Stage::OnTrial { candidate, .. } if *candidate == found => self.judge_trial(iteration_s),
+            Stage::OnTrial { candidate, .. }
+                if *candidate == found
+                    || self.verified.as_ref().is_some_and(|verified| verified.found == *candidate) =>
+            {
+                self.judge_trial(&found, iteration_s)
+            }
             Stage::OnTrial { .. } => {
                 self.break_off();
                 Some(self.go_on(found))
@@ -220,6 +225,9 @@ impl Whole {
             }
             Stage::Unused { watched, steps } => {
                 *steps = steps.saturating_add(ended);
+                if let Some(verified) = &mut self.verified {
+                    verified.steps = verified.steps.saturating_add(ended);
+                }
                 if takes_another(watched, iteration_s) {
                     self.stage = Stage::Learning;
                     return Some(Event::Changed);
@@ -292,7 +300,8 @@ impl Whole {
         self.stage = Stage::Stands { chosen, gain, watched: Drift::default(), steps: 0 };
     }
 
-    fn judge_trial(&mut self, iteration_s: &[f64]) -> Option<Event> {
+    /// `found`: what is better by the times of calls, which may be more than what is on trial.
+    fn judge_trial(&mut self, found: &Found, iteration_s: &[f64]) -> Option<Event> {
         let Stage::OnTrial { candidate, trial, turn, lost, .. } = &mut self.stage else { return None };
         match (*turn, iteration_s) {
             (Some((side, block)), [seconds]) if is_time(seconds) => {
@@ -308,8 +317,7 @@ impl Whole {
             Some(Verdict::Gain(gain)) => {
                 let chosen = mem::take(candidate);
                 self.errors.found();
-                self.stand(chosen, Some(gain));
-                Some(Event::Gain(gain))
+                Some(self.won(chosen, gain, found))
             }
             Some(Verdict::NoSignificantGain) => Some(self.leave()),
             None => match trial.next(&mut self.random) {
@@ -322,10 +330,34 @@ impl Whole {
         }
     }
 
+    /// What was tried is better than the default. It stands, unless it is clearly less so than what does already; and if calls say that
+    /// something else is better yet, it stands while that stays unused.
+    fn won(&mut self, chosen: Found, gain: Gain, found: &Found) -> Event {
+        let is_less = |than: &Gain| gain.share + gain.margin < than.share - than.margin;
+        if self.verified.as_ref().is_some_and(|verified| verified.found != chosen && is_less(&verified.gain)) {
+            return self.leave_unused();
+        }
+        let is_all = chosen == *found;
+        self.stand(chosen, Some(gain));
+        if !is_all {
+            self.stage = Stage::Unused { watched: Drift::default(), steps: 0 };
+        }
+        Event::Gain(gain)
+    }
+
     /// The default is no worse than what was tried. If that was more than what has won a trial of its own, this stands.
     fn leave(&mut self) -> Event {
         if let Stage::OnTrial { candidate, .. } = &self.stage {
             _ = self.verified.take_if(|verified| verified.found == *candidate);
+        }
+        self.leave_unused()
+    }
+
+    /// What was tried stays unused. What stands meanwhile meets the default once more if it has not for long.
+    fn leave_unused(&mut self) -> Event {
+        let due = self.verified.as_ref().filter(|verified| verified.steps >= self.tried_again);
+        if let Some(found) = due.map(|verified| verified.found.clone()) {
+            return self.try_out(found);
         }
         self.stage = Stage::Unused { watched: Drift::default(), steps: 0 };
         Event::NoSignificantGain

@@ -340,7 +340,8 @@ impl<'a> JobTuner<'a> {
     pub fn is_settled(&self) -> bool {
         // What stands unused is not asked about any more, so that nobody would ever know.
         let is_used = |context: &Context| !self.is_seldom(context) && self.stands(context) == self.best(context);
-        let suspected = self.tuner.courses().any(|(context, course)| course.is_suspicious() && is_used(context));
+        let is_open = |course: &Course| course.is_suspicious() || course.is_within_block();
+        let suspected = self.tuner.courses().any(|(context, course)| is_open(course) && is_used(context));
         let policy = self.policy();
         let mut contexts = self.contexts();
         !suspected

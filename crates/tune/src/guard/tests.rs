@@ -238,3 +238,19 @@ fn what_never_ends_is_given_back() {
     let (before, after) = (room.expect("room").free_s, guard.room(&situation).expect("room").free_s);
     assert!((before - after).abs() < 1e-12);
 }
+
+/// Ten thousand calls that somebody else has decided about, and that gain a half: what may be lost is what the default's calls leave. What
+/// they lose counts.
+#[test]
+fn what_nobody_has_tried_pays_for_no_try() {
+    let situation = situation();
+    let free_s = |guard: &Guard| guard.room(&situation).expect("the default is known").free_s;
+    let [mut gains, mut loses] = [0, 1].map(|_| with_defaults(&situation, 100));
+    let before_s = free_s(&gains);
+    (0..10_000).for_each(|_| gains.ended_untried(&situation, 0, 0.5e-3));
+    let earned_s = 10_000.0 * 1e-3 * OF_ALL;
+    assert!(free_s(&gains) <= before_s + 1.01 * earned_s, "{} s, before {before_s} s", free_s(&gains));
+    assert!((gains.excess() + 5.0 / 10.1).abs() < 0.01, "{}", gains.excess());
+    loses.ended_untried(&situation, 0, 1.5e-3);
+    assert!(free_s(&loses) < before_s - 0.45e-3, "{} s, before {before_s} s", free_s(&loses));
+}

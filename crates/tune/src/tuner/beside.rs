@@ -49,6 +49,11 @@ impl Beside {
     }
 
     /// What is on trial.
+    pub(super) fn tried(&self) -> Option<&Tried> {
+        self.tried.as_ref()
+    }
+
+    /// The same, to go on with it.
     pub(super) fn tried_mut(&mut self) -> Option<&mut Tried> {
         self.tried.as_mut()
     }

@@ -66,6 +66,7 @@ impl Tuner {
         let default_s = self.take_in(situation, &mut course, measured);
         // However few they were: without them, what was measured here would pass for what calls take in the job.
         if !default_s.is_empty() {
+            let of_few = matches!(outcome, Outcome::GainOfFew(..));
             let (best, to_explore) = match outcome {
                 Outcome::Gain(arm, _) | Outcome::GainOfFew(arm, _) => {
                     (Some(situation.choice(arm)), EXPLORED_AFTER_CHANGE)
@@ -74,7 +75,7 @@ impl Tuner {
                 Outcome::Open if default_s.len() < BASELINE => (None, course.to_explore),
                 Outcome::Open => (None, EXPLORED_AGAIN),
             };
-            course.begin_after_rehearsal(best, to_explore);
+            course.begin_after_rehearsal(best, of_few, to_explore);
         }
         self.courses.insert(situation.context, course);
     }
