@@ -371,7 +371,7 @@ impl Tuner {
         let mean = |arm| self.learner.belief(situation, arm).mean;
         if best == situation.default || mean(situation.default) - mean(best) < WORTHWHILE {
             if !course.goes_on() {
-                course.stand(Phase::Settled(Reason::NothingBetter), None);
+                course.stand(Phase::Settled(course.why_settled()), None);
             }
         } else {
             course.remember_best(situation.choice(best), None);

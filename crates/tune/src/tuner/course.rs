@@ -27,6 +27,9 @@ const LITTLE: u64 = 64;
 /// times as many calls: most of them are the default's, and cost nothing.
 const PATIENCE: u64 = 4;
 
+/// So often exploration goes on as the best of few has won no trial: each trial in vain makes all others stricter.
+const IN_VAIN: u64 = 2;
+
 /// So many networks that there were are remembered.
 const NETWORKS: usize = 8;
 
@@ -371,11 +374,15 @@ impl Course {
         matches!(self.phase, Phase::Explore { calls, enough } if little && calls < PATIENCE * enough)
     }
 
-    /// The best of what was tried has won no trial: if that was little, something else may. A few times only, as each trial in vain makes all
-    /// others stricter.
+    /// The best of what was tried has won no trial: if that was little, something else may.
     pub(super) fn explores_on(&mut self) -> bool {
         self.in_vain += 1;
-        self.has_explored_little() && self.in_vain <= PATIENCE
+        self.has_explored_little() && self.in_vain <= IN_VAIN
+    }
+
+    /// Why it stays with the default, if nothing looks better now.
+    pub(super) fn why_settled(&self) -> Reason {
+        if self.in_vain > 0 { Reason::NoSignificantGain } else { Reason::NothingBetter }
     }
 
     /// Begins once more, with everything.
