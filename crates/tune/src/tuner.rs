@@ -16,7 +16,7 @@ mod tryable;
 use std::collections::BTreeMap;
 
 use beside::Beside;
-use course::{ALIKE, Phase};
+use course::{ALIKE, Origin, Phase};
 pub use course::{Course, Reason, Standing};
 pub use rehearsed::Outcome;
 
@@ -27,7 +27,7 @@ use crate::policy::{Policy, Schedule};
 use crate::random::Random;
 use crate::state::Context;
 use crate::statistics::median;
-use crate::trial::{Errors, Side, Verdict, WORTHWHILE};
+use crate::trial::{Errors, Side, Verdict};
 use tryable::Tryable;
 
 /// Calls of exploration. How much they may cost is the guard's affair; what it refuses leaves room for later. With the default's
@@ -153,7 +153,10 @@ impl Tuner {
         let mut course = begun.unwrap_or_else(|| self.begin(situation));
         course.calls += 1;
         let suspicious = course.drift.is_suspicious();
-        let mut stands = situation.default;
+        let stands = match course.phase {
+            Phase::Chosen(_, choice) => situation.arm_of(choice),
+            _ => situation.default,
+        };
         let (arm, role) = match &mut course.phase {
             Phase::Baseline | Phase::Settled(_) => (situation.default, Role::Ordinary),
             Phase::Explore { calls, .. } => {
@@ -166,10 +169,7 @@ impl Tuner {
             // What the default takes then is the sentinel's affair, if the network is what it was.
             Phase::Doubt(_) => (situation.default, Role::Sentinel),
             Phase::Chosen(..) if course.sentinel.is_due() => (situation.default, Role::Sentinel),
-            Phase::Chosen(_, choice) => {
-                stands = situation.arm_of(*choice);
-                self.beside(situation, &mut course, stands, row)
-            }
+            Phase::Chosen(..) => self.beside(situation, &mut course, stands, row),
         };
         let decision = self.admit(situation, &mut course, stands, (arm, role));
         self.courses.insert(situation.context, course);
@@ -288,12 +288,11 @@ impl Tuner {
                 }
             }
             Phase::Explore { calls, enough } if *calls >= *enough => {
-                let best = self.learner.best(situation, &self.guard.admitted(situation));
-                self.conclude(situation, course, best);
+                self.conclude(situation, course);
             }
             Phase::Explore { .. } => {}
             Phase::Trial(tried) => {
-                let (candidate, remembered) = (tried.candidate, tried.is_remembered);
+                let (candidate, origin) = (tried.candidate, tried.origin);
                 let verdict = self.verdict(situation, tried, role, seconds);
                 let (vetoed, refused) = (self.is_vetoed(situation, tried), tried.is_refused());
                 if vetoed || refused {
@@ -304,15 +303,19 @@ impl Tuner {
                     Some(Verdict::Gain(gain)) => {
                         self.errors.found();
                         course.stand(Phase::Chosen(candidate, situation.choice(candidate)), Some(gain));
-                        let of_few = course.take_of_few();
-                        if of_few || !remembered && course.has_explored_little() {
+                        let is_of_few = match origin {
+                            Origin::Explored => course.has_explored_little(),
+                            Origin::Remembered => false,
+                            Origin::RehearsedOfFew => true,
+                        };
+                        if is_of_few {
                             course.beside = Beside::at_once();
                         }
                     }
                     // If it was the network, that will be noticed soon, and what was best in the one before is still known then.
                     Some(Verdict::NoSignificantGain) if vetoed => course.rest(Reason::NoSignificantGain),
                     // What was best when the network was like this once is not any more: others may be.
-                    Some(Verdict::NoSignificantGain) if remembered => {
+                    Some(Verdict::NoSignificantGain) if origin != Origin::Explored => {
                         course.forget_best();
                         course.explore(EXPLORED_AFTER_CHANGE);
                     }
@@ -346,8 +349,9 @@ impl Tuner {
             // The default takes what it took: it is the choice that has changed.
             course.forget_best();
         }
-        let rehearsed = course.take_rehearsed().map(|choice| (choice, None));
-        let Some((choice, gain)) = rehearsed.or_else(|| course.best_of_then()) else {
+        let rehearsed = course.take_rehearsed().map(|(choice, origin)| (choice, origin, None));
+        let of_then = || course.best_of_then().map(|(choice, gain)| (choice, Origin::Remembered, gain));
+        let Some((choice, origin, gain)) = rehearsed.or_else(of_then) else {
             return course.explore(course.to_explore);
         };
         let best = situation.arm_of(choice);
@@ -355,7 +359,7 @@ impl Tuner {
             _ if best == situation.default => course.explore(course.to_explore),
             // It has won a trial in this network. If it is another one after all, the sum and the sentinel tell.
             Some(gain) => course.stand(Phase::Chosen(best, choice), Some(gain)),
-            None => self.try_out(course, best, true),
+            None => self.try_out(course, best, origin),
         }
     }
 
@@ -366,16 +370,15 @@ impl Tuner {
         }
     }
 
-    /// Exploration has ended with a best arm.
-    fn conclude(&mut self, situation: &Situation, course: &mut Course, best: usize) {
-        let mean = |arm| self.learner.belief(situation, arm).mean;
-        if best == situation.default || mean(situation.default) - mean(best) < WORTHWHILE {
-            if !course.goes_on() {
-                course.stand(Phase::Settled(course.why_settled()), None);
+    /// Exploration has ended.
+    fn conclude(&mut self, situation: &Situation, course: &mut Course) {
+        match self.better_than(situation, situation.default) {
+            Some(best) => {
+                course.remember_best(situation.choice(best), None);
+                self.try_out(course, best, Origin::Explored);
             }
-        } else {
-            course.remember_best(situation.choice(best), None);
-            self.try_out(course, best, false);
+            None if course.goes_on() => {}
+            None => course.stand(Phase::Settled(course.why_settled()), None),
         }
     }
 

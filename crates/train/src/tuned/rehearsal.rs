@@ -63,17 +63,8 @@ pub(crate) struct Outcome {
     contestants: Vec<(Choice, Entrant)>,
     /// By contestant, seconds of its calls as a job takes them: the least of all ranks.
     least_s: Vec<Vec<f64>>,
-    found: Found,
-}
-
-/// By contestant.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Found {
-    /// Whether all that is likely to be fast was called, too.
-    Gain(usize, Gain, bool),
-    NoSignificantGain,
-    Nothing,
-    Open,
+    /// By contestant, not by arm.
+    shown: Shown,
 }
 
 impl<'a> Rehearsal<'a> {
@@ -125,9 +116,9 @@ impl<'a> Rehearsal<'a> {
         for (own_s, counted) in own_s.iter_mut().zip(&finish.seconds) {
             own_s.drain(..own_s.len().saturating_sub(counted.len()));
         }
-        let (found, is_complete) = match looks_better(&finish) {
-            None if finish.is_enough => (Found::Nothing, finish.is_complete),
-            None => (Found::Open, false),
+        let (shown, is_complete) = match looks_better(&finish) {
+            None if finish.is_enough => (Shown::NothingBetter, finish.is_complete),
+            None => (Shown::Open, false),
             Some(best) => {
                 let mut verdict = Some(Verdict::NoSignificantGain);
                 for _ in 0..TRIALS {
@@ -135,24 +126,25 @@ impl<'a> Rehearsal<'a> {
                         verdict = self.try_out(best, &mut level, &mut own_s, &mut *play)?;
                     }
                 }
-                let found = match verdict {
-                    Some(Verdict::Gain(gain)) => Found::Gain(best, gain, finish.is_enough),
-                    Some(Verdict::NoSignificantGain) if finish.is_enough => Found::NoSignificantGain,
-                    _ => Found::Open,
+                let shown = match verdict {
+                    Some(Verdict::Gain(gain)) if finish.is_enough => Shown::Gain(best, gain),
+                    Some(Verdict::Gain(gain)) => Shown::GainOfFew(best, gain),
+                    Some(Verdict::NoSignificantGain) if finish.is_enough => Shown::NoSignificantGain,
+                    _ => Shown::Open,
                 };
-                (found, finish.is_complete && verdict.is_some())
+                (shown, finish.is_complete && verdict.is_some())
             }
         };
         let least_s = self.least(own_s)?;
         let mut seconds = [self.began.elapsed().as_secs_f64()];
         agree(self.communicator, &mut seconds)?;
-        let chosen = match found {
-            Found::Gain(best, gain, _) => Some((self.contestants[best].0, gain)),
+        let chosen = match shown {
+            Shown::Gain(best, gain) | Shown::GainOfFew(best, gain) => Some((self.contestants[best].0, gain)),
             _ => None,
         };
         let (choices, called) = (self.contestants.len(), finish.called);
         let rehearsed = Rehearsed { choices, called, is_complete, chosen, seconds: seconds[0] };
-        Ok(Outcome { rehearsed, contestants: self.contestants, least_s, found })
+        Ok(Outcome { rehearsed, contestants: self.contestants, least_s, shown })
     }
 
     /// Of each call the least time of all ranks: whoever came last has waited for nobody, and so a job takes it.
@@ -253,16 +245,9 @@ impl Outcome {
     /// (`Tuner::rehearsed_alone`).
     pub(crate) fn teach(&self, tuner: &mut Tuner, situation: &Situation, tell: Tell) {
         let arm_of = |contestant: usize| situation.arm_of(self.contestants[contestant].0);
-        let outcome = match self.found {
-            Found::Gain(best, gain, true) => Shown::Gain(arm_of(best), gain),
-            Found::Gain(best, gain, false) => Shown::GainOfFew(arm_of(best), gain),
-            Found::NoSignificantGain => Shown::NoSignificantGain,
-            Found::Nothing => Shown::NothingBetter,
-            Found::Open => Shown::Open,
-        };
         let seconds = self.least_s.iter().enumerate();
         let measured: Vec<(usize, &[f64])> = seconds.map(|(number, seconds)| (arm_of(number), &seconds[..])).collect();
-        tell(tuner, situation, &measured, outcome);
+        tell(tuner, situation, &measured, self.shown.renumbered(arm_of));
     }
 }
 

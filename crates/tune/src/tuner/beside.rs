@@ -3,11 +3,11 @@
 //! The guard's promise is about the default, and what stands has won against that; so it would not mind calls that lose much of what
 //! was gained. Here they are counted against what stands.
 
-use super::course::{AGAIN, Course, Phase, Tried};
+use super::course::{AGAIN, Course, Origin, Phase, Tried};
 use super::tryable::Tryable;
 use super::{Role, Row, Tuner};
 use crate::action::Situation;
-use crate::trial::{Gain, Verdict, WORTHWHILE};
+use crate::trial::{Gain, Verdict};
 
 /// What others may lose, as a share of what the choice that stands has saved of the default's time.
 pub(super) const SHARE: f64 = 0.1;
@@ -28,7 +28,7 @@ pub(super) struct Beside {
     looked: u64,
     tries: u64,
     /// What looks better yet, in a trial in which the choice takes the default's place.
-    tried: Option<Tried>,
+    pub(super) tried: Option<Tried>,
     /// Seconds that the choice has saved of the default's time.
     saved_s: f64,
     /// Seconds that others took more than it.
@@ -46,16 +46,6 @@ impl Beside {
     /// Of a choice that is the best of few: nothing is waited for.
     pub(super) fn at_once() -> Beside {
         Beside { from: 0, ..Beside::default() }
-    }
-
-    /// What is on trial.
-    pub(super) fn tried(&self) -> Option<&Tried> {
-        self.tried.as_ref()
-    }
-
-    /// The same, to go on with it.
-    pub(super) fn tried_mut(&mut self) -> Option<&mut Tried> {
-        self.tried.as_mut()
     }
 
     /// Seconds that the next calls may lose; negative if too much was lost.
@@ -155,7 +145,7 @@ impl Tuner {
                 None => {}
                 Some(Verdict::Gain(gain)) => self.replace(situation, course, candidate, gain),
                 Some(Verdict::NoSignificantGain) => {
-                    if self.is_vetoed(situation, tried) || tried.is_refused() {
+                    if self.is_broken_off(situation, tried) {
                         self.errors_beside.broken_off(&tried.trial);
                     }
                     course.beside.tried = None;
@@ -167,20 +157,13 @@ impl Tuner {
         let is_try = arm != stands && arm != situation.default;
         course.beside.tries += u64::from(is_try);
         let is_asked = is_try && course.beside.tries.is_multiple_of(ASKED_AFTER);
-        match is_asked.then(|| self.better_yet(situation, stands)).flatten() {
+        match is_asked.then(|| self.better_than(situation, stands)).flatten() {
             Some(best) => {
                 let level = self.errors_beside.next_level();
-                course.beside.tried = Some(self.begin_trial(best, false, level));
+                course.beside.tried = Some(self.begin_trial(best, Origin::Explored, level));
             }
             None => course.beside.rest(course.resting),
         }
-    }
-
-    /// What looks better than what stands by as much as is worth a change.
-    fn better_yet(&self, situation: &Situation, stands: usize) -> Option<usize> {
-        let best = self.learner.best(situation, &self.guard.admitted(situation));
-        let mean = |arm| self.learner.belief(situation, arm).mean;
-        (best != stands && best != situation.default && mean(stands) - mean(best) >= WORTHWHILE).then_some(best)
     }
 
     /// A candidate has won against what stands.

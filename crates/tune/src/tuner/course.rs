@@ -1,7 +1,6 @@
 //! How far a context is: what it does now, and what it was like before the network changed.
 
 use std::collections::VecDeque;
-use std::mem;
 
 use super::beside::Beside;
 use super::doubt::Doubted;
@@ -89,9 +88,7 @@ pub struct Course {
     /// Calls of exploration that come after the default's.
     pub(super) to_explore: u64,
     /// What has won a rehearsal: a trial of it comes after the default's, and no exploration.
-    rehearsed: Option<Choice>,
-    /// Was there no time to rehearse all that is likely to be fast?
-    of_few: bool,
+    rehearsed: Option<(Choice, Origin)>,
     /// How long it rests when there was nothing to be found.
     rests: u64,
     /// Calls of other choices before it began the last time, and trials in vain of the best of few since then.
@@ -127,10 +124,20 @@ pub(super) struct Tried {
     pub(super) trial: Trial,
     /// Of all trials of the job.
     pub(super) number: u32,
-    /// Is it what was best when the network was like this before?
-    pub(super) is_remembered: bool,
+    pub(super) origin: Origin,
     /// Calls for which there was no room.
     pub(super) refused: u32,
+}
+
+/// Where a candidate comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// It was the best of what was explored.
+    Explored,
+    /// It was the best when the network was like this before, or of a rehearsal of all that is likely to be fast.
+    Remembered,
+    /// Of a rehearsal that had no time for all of that.
+    RehearsedOfFew,
 }
 
 /// Why a context stays with the default.
@@ -185,7 +192,6 @@ impl Course {
             networks: Vec::new(),
             to_explore,
             rehearsed: None,
-            of_few: false,
             rests: AGAIN,
             explored_before: 0,
             in_vain: 0,
@@ -222,7 +228,7 @@ impl Course {
     pub(super) fn tried_mut(&mut self) -> Option<&mut Tried> {
         match &mut self.phase {
             Phase::Trial(tried) => Some(tried),
-            _ => self.beside.tried_mut(),
+            _ => self.beside.tried.as_mut(),
         }
     }
 
@@ -305,7 +311,7 @@ impl Course {
 
     /// The default's times of the beginning that the learner has not seen, and the end of the beginning.
     pub(super) fn take_baseline(&mut self) -> Vec<f64> {
-        let baseline = mem::take(&mut self.baseline);
+        let baseline = std::mem::take(&mut self.baseline);
         self.level = Some(self.default.mean);
         if self.before.take().is_some() { baseline } else { Vec::new() }
     }
@@ -333,27 +339,21 @@ impl Course {
         self.phase = Phase::Explore { calls: 0, enough };
     }
 
-    /// What is known so far was measured elsewhere. The job begins with the default, and then with a trial of `best`, if there is one;
-    /// `of_few`: it is the best of few.
-    pub(super) fn begin_after_rehearsal(&mut self, best: Option<Choice>, of_few: bool, to_explore: u64) {
+    /// What is known so far was measured elsewhere. The job begins with the default, and then with a trial of `best`, if there is one.
+    pub(super) fn begin_after_rehearsal(&mut self, best: Option<(Choice, Origin)>, to_explore: u64) {
         self.before = Some(self.default.mean);
         self.default = Tally::default();
         self.calm_s.clear();
-        (self.rehearsed, self.of_few, self.to_explore) = (best, of_few, to_explore);
-    }
-
-    /// Is what has won its trial the best of a rehearsal of few? Once.
-    pub(super) fn take_of_few(&mut self) -> bool {
-        mem::take(&mut self.of_few)
+        (self.rehearsed, self.to_explore) = (best, to_explore);
     }
 
     /// Has a trial beside what stands begun a block that is not over?
     pub fn is_within_block(&self) -> bool {
-        self.beside.tried().is_some_and(|tried| !tried.trial.is_between_blocks())
+        self.beside.tried.as_ref().is_some_and(|tried| !tried.trial.is_between_blocks())
     }
 
     /// What has won a rehearsal, once.
-    pub(super) fn take_rehearsed(&mut self) -> Option<Choice> {
+    pub(super) fn take_rehearsed(&mut self) -> Option<(Choice, Origin)> {
         self.rehearsed.take()
     }
 

@@ -3,7 +3,7 @@
 //! could be learned in the job.
 
 use super::beside::Beside;
-use super::course::{BASELINE, Course, Phase, Reason};
+use super::course::{BASELINE, Course, Origin, Phase, Reason};
 use super::{EXPLORED_AFTER_CHANGE, EXPLORED_AGAIN, Tuner};
 use crate::action::Situation;
 use crate::trial::Gain;
@@ -21,6 +21,17 @@ pub enum Outcome {
     NoSignificantGain,
     /// There was no time for that: the job goes on with it.
     Open,
+}
+
+impl Outcome {
+    /// The same, where arms have other numbers.
+    pub fn renumbered(self, number: impl Fn(usize) -> usize) -> Outcome {
+        match self {
+            Outcome::Gain(arm, gain) => Outcome::Gain(number(arm), gain),
+            Outcome::GainOfFew(arm, gain) => Outcome::GainOfFew(number(arm), gain),
+            Outcome::NothingBetter | Outcome::NoSignificantGain | Outcome::Open => self,
+        }
+    }
 }
 
 impl Tuner {
@@ -66,16 +77,16 @@ impl Tuner {
         let default_s = self.take_in(situation, &mut course, measured);
         // However few they were: without them, what was measured here would pass for what calls take in the job.
         if !default_s.is_empty() {
-            let of_few = matches!(outcome, Outcome::GainOfFew(..));
             let (best, to_explore) = match outcome {
-                Outcome::Gain(arm, _) | Outcome::GainOfFew(arm, _) => {
-                    (Some(situation.choice(arm)), EXPLORED_AFTER_CHANGE)
+                Outcome::Gain(arm, _) => (Some((situation.choice(arm), Origin::Remembered)), EXPLORED_AFTER_CHANGE),
+                Outcome::GainOfFew(arm, _) => {
+                    (Some((situation.choice(arm), Origin::RehearsedOfFew)), EXPLORED_AFTER_CHANGE)
                 }
                 Outcome::NothingBetter | Outcome::NoSignificantGain => (None, EXPLORED_AFTER_CHANGE),
                 Outcome::Open if default_s.len() < BASELINE => (None, course.to_explore),
                 Outcome::Open => (None, EXPLORED_AGAIN),
             };
-            course.begin_after_rehearsal(best, of_few, to_explore);
+            course.begin_after_rehearsal(best, to_explore);
         }
         self.courses.insert(situation.context, course);
     }

@@ -1,24 +1,31 @@
 //! Trials of a candidate against what is played otherwise: the default, or what stands.
 
-use super::course::{Course, Phase, Tried};
+use super::course::{Course, Origin, Phase, Tried};
 use super::{Role, Tuner};
 use crate::action::Situation;
-use crate::trial::{Side, Trial, Verdict};
+use crate::trial::{Side, Trial, Verdict, WORTHWHILE};
 
 /// A trial whose candidate is refused so often, for there is no room for it, ends.
 const REFUSED_MAX: u32 = 512;
 
 impl Tuner {
-    /// A trial against the default begins.
-    pub(super) fn try_out(&mut self, course: &mut Course, candidate: usize, is_remembered: bool) {
-        let level = self.errors.next_level();
-        course.phase = Phase::Trial(self.begin_trial(candidate, is_remembered, level));
+    /// What looks best, if it looks better than this arm, and is not the default, by as much as is worth a change.
+    pub(super) fn better_than(&self, situation: &Situation, arm: usize) -> Option<usize> {
+        let best = self.learner.best(situation, &self.guard.admitted(situation));
+        let mean = |arm| self.learner.belief(situation, arm).mean;
+        (best != arm && best != situation.default && mean(arm) - mean(best) >= WORTHWHILE).then_some(best)
     }
 
-    pub(super) fn begin_trial(&mut self, candidate: usize, is_remembered: bool, level: f64) -> Tried {
+    /// A trial against the default begins.
+    pub(super) fn try_out(&mut self, course: &mut Course, candidate: usize, origin: Origin) {
+        let level = self.errors.next_level();
+        course.phase = Phase::Trial(self.begin_trial(candidate, origin, level));
+    }
+
+    pub(super) fn begin_trial(&mut self, candidate: usize, origin: Origin, level: f64) -> Tried {
         let trial = Trial::brief(level);
         self.trials += 1;
-        Tried { candidate, trial, number: self.trials, is_remembered, refused: 0 }
+        Tried { candidate, trial, number: self.trials, origin, refused: 0 }
     }
 
     /// The next call of a trial against what stands, or against the default. A block begins only if there is room for its candidate:
@@ -49,8 +56,12 @@ impl Tuner {
             Role::OfTrial(number, side, block) if number == tried.number => tried.trial.observe(side, block, seconds),
             _ => {}
         }
-        let over = self.is_vetoed(situation, tried) || tried.is_refused();
-        if over { Some(Verdict::NoSignificantGain) } else { tried.trial.verdict() }
+        if self.is_broken_off(situation, tried) { Some(Verdict::NoSignificantGain) } else { tried.trial.verdict() }
+    }
+
+    /// Does it end whatever its times say?
+    pub(super) fn is_broken_off(&self, situation: &Situation, tried: &Tried) -> bool {
+        self.is_vetoed(situation, tried) || tried.is_refused()
     }
 
     /// Was one call of its candidate enough to put it out?
