@@ -14,10 +14,11 @@ use serde_json::Value;
 use support::folder::scratch_file;
 use support::{Outcome, Running, children_of, paceline, run, start, until};
 
-const LIMIT: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_secs(150);
 
-/// How often a measurement is repeated that other programs may have spoilt.
-const TRIES: usize = 6;
+/// How far time is stretched, one try after the other: others may have spoilt a measurement, and where a machine always
+/// wakes late (by 0.3 ms here and there, a twentieth of 60 times alpha), that is less of a longer time.
+const DILATIONS: [&str; 5] = ["60", "60", "120", "120", "240"];
 
 /// Whoever measures what must be right writes to it, all others read: their probes would be what a busy machine is.
 static MACHINE: RwLock<()> = RwLock::new(());
@@ -45,13 +46,13 @@ fn cluster(path: &PathBuf) -> Cluster {
 fn a_probe_finds_the_network_that_is_emulated() {
     let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     let path = scratch_file("10GbE.toml");
-    let network = ["--emulate", "10GbE", "--hosts", "2x2", "--dilate", "60"];
     let expected = NetworkModel::TEN_GBE.across;
-    for attempt in 0..TRIES {
+    for dilation in DILATIONS {
+        let network = ["--emulate", "10GbE", "--hosts", "2x2", "--dilate", dilation];
         let output = ["--workers", "4", "--rounds", "6", "-o", &path.to_string_lossy()];
         let outcome = probe(&[&output[..], &network].concat()).expect_code(0);
         assert!(
-            outcome.stdout.contains("# emulated network 10GbE, hosts 2x2, all times divided by 60"),
+            outcome.stdout.contains(&format!("# emulated network 10GbE, hosts 2x2, all times divided by {dilation}")),
             "{outcome:#?}"
         );
         let found = cluster(&path);
@@ -70,7 +71,7 @@ fn a_probe_finds_the_network_that_is_emulated() {
         if has_both && [alpha, beta].iter().all(|it| (0.95..1.05).contains(it)) && off.clone().all(|off| off < 0.05) {
             return;
         }
-        println!("{sizes:?}: attempt {attempt} is too far off; is the machine busy?");
+        println!("{sizes:?}: {dilation} times as slow it is still too far off; is the machine busy?");
     }
     panic!("the network was never found");
 }
