@@ -6,11 +6,13 @@
 //! what is believed, within (1 + α) times what the default would have taken.
 
 mod account;
+mod late;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use account::{Account, CREDITED};
 pub use account::{Risk, Room};
+use late::Late;
 
 use crate::action::{Action, Situation};
 use crate::learner::Belief;
@@ -22,7 +24,7 @@ use crate::trial::INTERRUPTED;
 /// What is modelled to take so many times as long as the best is never tried.
 pub const NEVER_TRIED: f64 = 4.0;
 
-/// One call that takes so many times as long as the default is enough.
+/// One call that takes so many times as long as the default is enough, unless that happens to the default as often.
 pub const VETO: f64 = 3.0;
 
 /// So many calls of a context are taken for granted when its allowance is reckoned, so that something can be tried early. After a
@@ -55,15 +57,17 @@ pub struct Guard {
 struct Watch {
     account: Account,
     vetoed: BTreeSet<Action>,
+    /// What had a call that is reason enough for a veto, with its calls since then.
+    suspects: BTreeMap<Action, Late>,
+    /// Of the default, and of what stands.
+    of_default: Late,
+    of_chosen: Late,
     /// The default's last seconds.
     default_s: VecDeque<f64>,
     /// What follows of them: [`Watch::reckon_usual_s`].
     usual_s: Option<f64>,
     /// The most that a call of what stands has taken more than the default.
     longest_s: f64,
-    /// Calls of what stands, and those of them that were interrupted.
-    stood: u64,
-    interrupted: u64,
     /// All calls.
     calls: u64,
     /// The last calls of other choices.
@@ -75,6 +79,8 @@ struct Watch {
 /// A call of another choice than the default.
 #[derive(Clone, Copy, Debug)]
 struct Played {
+    /// Of which one, if it was tried.
+    tried: Option<Action>,
     /// Its number.
     call: u64,
     seconds: f64,
@@ -85,7 +91,7 @@ struct Played {
 }
 
 /// Of calls of what stands, one in so many may be interrupted: more are its own.
-const INTERRUPTED_SELDOM: u64 = 60;
+const INTERRUPTED_SELDOM: f64 = 60.0;
 
 /// So many calls may pass before a change of the network is noticed, those included that were decided before.
 const UNNOTICED: usize = 32;
@@ -104,8 +110,8 @@ impl Guard {
     pub fn admitted(&self, situation: &Situation) -> Vec<bool> {
         let limit = NEVER_TRIED * situation.cheapest_s();
         // Looked up once: a call may have thousands of arms.
-        let of_it = self.watches.get(&situation.context).map(|watch| &watch.vetoed).filter(|vetoed| !vetoed.is_empty());
-        let vetoed = |action: &Action| of_it.is_some_and(|vetoed| vetoed.contains(action));
+        let watch = self.watches.get(&situation.context).filter(|watch| watch.has_doubts());
+        let vetoed = |action: &Action| watch.is_some_and(|watch| watch.is_vetoed(action));
         let arms = situation.arms.iter().enumerate();
         arms.map(|(number, arm)| number == situation.default || arm.modelled_s <= limit && !vetoed(&arm.action))
             .collect()
@@ -164,16 +170,21 @@ impl Guard {
         let watch = self.watches.entry(situation.context).or_default();
         watch.calls += 1;
         if arm == situation.default {
+            let is_late = watch.usual_s.is_some_and(|usual_s| seconds > VETO * usual_s);
+            watch.of_default.add_to_last(is_late);
+            if is_late {
+                let excused_s = watch.excused_s();
+                self.accounts(&situation.context).into_iter().for_each(|account| account.excess_s -= excused_s);
+            }
+            let watch = self.watches.entry(situation.context).or_default();
             push(&mut watch.default_s, seconds, REMEMBERED);
             watch.usual_s = watch.reckon_usual_s();
             self.accounts(&situation.context).into_iter().for_each(|account| account.add(seconds));
             self.settle(&situation.context);
         } else if let Some(usual_s) = watch.usual_s {
-            let booked_s = (seconds - usual_s).max(least_s);
-            watch.remember(seconds, usual_s, booked_s);
-            if seconds > VETO * usual_s {
-                watch.vetoed.insert(situation.arms[arm].action);
-            }
+            let action = situation.arms[arm].action;
+            let booked_s = watch.charged_s(action, seconds, usual_s).max(least_s);
+            watch.remember(Some(action), seconds, usual_s, booked_s);
             for account in self.accounts(&situation.context) {
                 account.add(usual_s);
                 account.excess_s += booked_s;
@@ -204,7 +215,7 @@ impl Guard {
         watch.calls += 1;
         if let Some(usual_s) = watch.usual_s {
             let own_s = watch.own_s(seconds, usual_s);
-            watch.remember(seconds, usual_s, own_s);
+            watch.remember(None, seconds, usual_s, own_s);
             watch.longest_s = watch.longest_s.max(own_s);
             for account in self.accounts(context) {
                 account.add(usual_s);
@@ -218,8 +229,8 @@ impl Guard {
 
     /// Another choice stands from now on, or none: what the one before has lost is lost, and what it has gained is settled.
     pub fn stands_anew(&mut self, context: &Context) {
-        let Some(Watch { account, longest_s, stood, interrupted, .. }) = self.watches.get_mut(context) else { return };
-        (*longest_s, *stood, *interrupted) = (0.0, 0, 0);
+        let Some(Watch { account, longest_s, of_chosen, .. }) = self.watches.get_mut(context) else { return };
+        (*longest_s, *of_chosen) = (0.0, Late::default());
         let stood_s = std::mem::take(&mut account.standing_s);
         let counted_s = stood_s.max((-CREDITED * account.usual_s - account.excess_s).min(0.0));
         account.excess_s += counted_s;
@@ -280,7 +291,9 @@ impl Guard {
             // What was interrupted stays so; whether the rest was too much, the default will tell.
             unsettled.push(played.usual_s + played.booked_s);
         }
-        *watch = Watch { account: watch.account, calls: watch.calls, unsettled, ..Watch::default() };
+        // Calls are late for the same reasons as before.
+        let Watch { account, calls, of_default, .. } = *watch;
+        *watch = Watch { account, calls, of_default, unsettled, ..Watch::default() };
         let count = watch.unsettled.len() as f64;
         for account in self.accounts(context) {
             account.excess_s -= booked_s;
@@ -304,14 +317,17 @@ impl Guard {
         if self.all.usual_s > 0.0 { self.all.measured_s / self.all.usual_s } else { 0.0 }
     }
 
-    /// Was one call of it enough?
+    /// Were its calls too slow to go on with it?
     pub fn is_vetoed(&self, context: &Context, action: &Action) -> bool {
-        self.watches.get(context).is_some_and(|watch| watch.vetoed.contains(action))
+        self.watches.get(context).is_some_and(|watch| watch.is_vetoed(action))
     }
 
-    /// The choices of a context that one call was enough for.
+    /// The choices of a context that are vetoed.
     pub fn vetoed(&self, context: &Context) -> usize {
-        self.watches.get(context).map_or(0, |watch| watch.vetoed.len())
+        let all = |watch: &Watch| watch.suspects.keys().filter(|action| watch.is_vetoed(action)).count();
+        self.watches.get(context).map_or(0, |watch| {
+            all(watch) + watch.vetoed.iter().filter(|action| !watch.suspects.contains_key(action)).count()
+        })
     }
 }
 
@@ -333,19 +349,59 @@ impl Watch {
         Some(mean.map_or(median, |mean| mean.max(median)))
     }
 
-    fn remember(&mut self, seconds: f64, usual_s: f64, booked_s: f64) {
-        push(&mut self.recent, Played { call: self.calls, seconds, usual_s, booked_s }, UNNOTICED);
+    fn remember(&mut self, tried: Option<Action>, seconds: f64, usual_s: f64, booked_s: f64) {
+        push(&mut self.recent, Played { tried, call: self.calls, seconds, usual_s, booked_s }, UNNOTICED);
+    }
+
+    fn has_doubts(&self) -> bool {
+        !(self.vetoed.is_empty() && self.suspects.is_empty())
+    }
+
+    fn is_vetoed(&self, action: &Action) -> bool {
+        let is_slow = |late: &Late| !self.of_default.excuse(late);
+        self.vetoed.contains(action) || self.suspects.get(action).is_some_and(is_slow)
+    }
+
+    /// What a call of a choice that is tried is charged with: nothing if it was late, and such calls are no more frequent than the default's.
+    fn charged_s(&mut self, action: Action, seconds: f64, usual_s: f64) -> f64 {
+        let (is_late, more_s) = (seconds > VETO * usual_s, seconds - usual_s);
+        if is_late {
+            self.suspects.entry(action).or_default();
+        }
+        let Some(late) = self.suspects.get_mut(&action) else { return more_s };
+        late.add(is_late);
+        if is_late && self.of_default.excuse(late) {
+            return 0.0;
+        }
+        late.charged_s += if is_late { more_s } else { 0.0 };
+        more_s
+    }
+
+    /// The default was late: what was charged for late calls that turn out to be no more frequent than its own.
+    fn excused_s(&mut self) -> f64 {
+        let Watch { suspects, of_default, recent, .. } = self;
+        let mut excused_s = 0.0;
+        for (action, late) in suspects.iter_mut().filter(|(_, late)| of_default.excuse(late)) {
+            excused_s += std::mem::take(&mut late.charged_s);
+            let is_late = |played: &&mut Played| played.seconds > VETO * played.usual_s;
+            let of_it = recent.iter_mut().filter(|played| played.tried == Some(*action));
+            of_it.filter(is_late).for_each(|played| played.booked_s = 0.0);
+        }
+        excused_s
     }
 
     /// How much more than the default a call of what stands has taken for reasons of its own: not what it was interrupted for, unless that
-    /// is often.
+    /// is more often than the default is late, and often.
     fn own_s(&mut self, seconds: f64, usual_s: f64) -> f64 {
-        self.stood += 1;
-        if seconds <= INTERRUPTED * usual_s {
+        let is_late = seconds > INTERRUPTED * usual_s;
+        self.of_chosen.add(is_late);
+        if !is_late {
             return seconds - usual_s;
         }
-        self.interrupted += 1;
-        let is_seldom = self.interrupted <= 1 + self.stood / INTERRUPTED_SELDOM;
+        if self.of_default.excuse(&self.of_chosen) {
+            return 0.0;
+        }
+        let is_seldom = self.of_chosen.late <= 1.0 + (self.of_chosen.calls / INTERRUPTED_SELDOM).floor();
         if is_seldom { (INTERRUPTED - 1.0) * usual_s } else { seconds - usual_s }
     }
 }

@@ -94,11 +94,11 @@ pub fn run(
             let state = cluster.state(&call, step);
             let Some(situation) = cluster.situation(&state).cloned() else { continue };
             let decision = tuner.decide(&situation);
-            let Played { call_s: tuned_s, shared, .. } = cluster.play(&situation, decision.arm, step);
+            let Played { call_s: tuned_s, shared, stalled_s, .. } = cluster.play(&situation, decision.arm, step);
             tuner.observe(&situation, decision, tuned_s);
             // The others meet the same disturbance, and who chooses the same has the same time.
             let best = cluster.oracle(&situation, step);
-            let of_others = |arm| cluster.truth_s(&situation, arm, step) * shared;
+            let of_others = |arm| cluster.truth_s(&situation, arm, step) * shared + stalled_s;
             let truth = |arm| if arm == decision.arm { tuned_s } else { of_others(arm) };
             let (default_s, oracle_s) = (truth(situation.default), truth(best));
             let call = Totals { calls: 1, tuned_s, default_s, oracle_s, fixed_s: truth(fixed.arm(&situation)) };

@@ -119,14 +119,23 @@ fn sums<const N: usize>(sets: &[[usize; N]]) -> Vec<f64> {
     likely
 }
 
+/// A value of a row of logarithms that is so far above its middle, twice as much, says nothing about where the row lies: were it to move the
+/// mean, the others would look as much too low, beside those of other rows.
+const BESIDE: f64 = std::f64::consts::LN_2;
+
 /// How likely one of three columns would be as low as this, if within each row all three were alike and chance had put them in
 /// their order: the aligned-rank test, one-sided (Hodges and Lehmann, "Rank methods for combination of independent experiments in
-/// analysis of variance", 1962). Rows are aligned by their means and all values ranked together; then each of a row's three ranks is as
-/// likely to be the column's, and all sums are counted, ties included. 1 for no rows. The least there is, of n rows, is 3⁻ⁿ.
+/// analysis of variance", 1962). Rows are aligned by their means, without what is more than [`BESIDE`] above their middle, and all values
+/// ranked together; then each of a row's three ranks is as likely to be the column's, and all sums are counted, ties included. 1 for no
+/// rows. The least there is, of n rows, is 3⁻ⁿ.
 pub fn aligned_ranks(rows: &[[f64; 3]], column: usize) -> f64 {
     let aligned = |row: &[f64; 3]| {
-        let mean = row.iter().sum::<f64>() / 3.0;
-        row.map(|value| value - mean)
+        let most = median(row).unwrap_or(0.0) + BESIDE;
+        let (sum, count) = row
+            .iter()
+            .filter(|value| **value <= most)
+            .fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+        row.map(|value| value - sum / count)
     };
     let aligned: Vec<[f64; 3]> = rows.iter().map(aligned).collect();
     let mut sorted: Vec<f64> = aligned.iter().flatten().copied().collect();
@@ -169,6 +178,23 @@ pub fn rank_sum(one: &[f64], other: &[f64]) -> f64 {
     (2.0 * low.min(high) / of_all.iter().sum::<f64>()).min(1.0)
 }
 
+/// How likely so many of `count` are hit or more, if each one is with this probability. 1 for none. O(hits).
+pub fn binomial_tail(count: u64, hits: u64, probability: f64) -> f64 {
+    if hits > count {
+        return 0.0;
+    }
+    if hits == 0 || probability >= 1.0 {
+        return 1.0;
+    }
+    let (odds, mut exactly, mut fewer) =
+        (probability / (1.0 - probability), (1.0 - probability).powf(count as f64), 0.0);
+    for hit in 0..hits {
+        fewer += exactly;
+        exactly *= odds * (count - hit) as f64 / (hit + 1) as f64;
+    }
+    (1.0 - fewer).max(0.0)
+}
+
 /// The mean, and its standard deviation; None below two values.
 pub fn mean_and_error(values: &[f64]) -> Option<(f64, f64)> {
     let mut tally = Tally::default();
@@ -185,6 +211,53 @@ pub fn median(values: &[f64]) -> Option<f64> {
         0 => None,
         count if count % 2 == 1 => Some(sorted[middle]),
         _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
+
+/// The median of the means of all pairs, each value with itself included: the middle of values most of which are symmetric about it. Three
+/// in ten may be anything, and of normal ones it knows almost as much as the mean does, the median two thirds (Hodges and Lehmann,
+/// "Estimates of location based on rank tests", 1963). None of nothing. O(n²·log n) for n values.
+pub fn pseudo_median(values: &[f64]) -> Option<f64> {
+    let pairs = (0..values.len()).flat_map(|one| (one..values.len()).map(move |other| (one, other)));
+    median(&pairs.map(|(one, other)| 0.5 * (values[one] + values[other])).collect::<Vec<f64>>())
+}
+
+/// The standard deviation of normal values that are as far from their middle as the middle one of these is: half of them may be anything
+/// (Hampel, "The influence curve and its role in robust estimation", 1974). None of nothing.
+pub fn median_deviation(values: &[f64], middle: f64) -> Option<f64> {
+    median(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<f64>>()).map(|away| 1.4826 * away)
+}
+
+/// Where the middle of values is, and by how much they vary about it: late ones move neither.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Middle {
+    /// The middle: [`pseudo_median`].
+    pub value: f64,
+    /// The standard deviation that they would have if all were like those in the middle: [`median_deviation`].
+    pub deviation: f64,
+    /// How many there are.
+    pub count: usize,
+}
+
+/// What is said of so many deviations is said of nearly all normal values: a mean that is further off, of so many, has been moved.
+const NEARLY_ALL: f64 = 2.0;
+
+impl Middle {
+    /// Of values; None of nothing.
+    pub fn of(values: &[f64]) -> Option<Middle> {
+        let value = pseudo_median(values)?;
+        Some(Middle { value, deviation: median_deviation(values, value)?, count: values.len() })
+    }
+
+    /// What is left of a mean of these values, and of others before them, that late ones may have moved.
+    pub fn mean(&self, mean: f64) -> f64 {
+        let off = NEARLY_ALL * self.deviation / (self.count as f64).sqrt();
+        mean.clamp(self.value - off, self.value + off)
+    }
+
+    /// The same of a variance.
+    pub fn variance(&self, variance: f64) -> f64 {
+        variance.min((NEARLY_ALL * self.deviation).powi(2))
     }
 }
 
@@ -324,6 +397,35 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 1e9]), Some(3.0));
         assert_eq!(median(&[3.0, 1.0]), Some(2.0));
         assert_eq!(median(&[]), None);
+        // Of -1, 0, 1, 2 and 1000 the fifteen means have their middle at 1 (by hand), which three of five are 1 away from or less.
+        let late = [1000.0, 0.0, -1.0, 2.0, 1.0];
+        assert_eq!((pseudo_median(&late), median_deviation(&late, 1.0)), (Some(1.0), Some(1.4826)));
+        assert_eq!((pseudo_median(&[]), median_deviation(&[], 0.0)), (None, None));
+        let middle = Middle::of(&late).expect("five values");
+        assert_eq!(middle, Middle { value: 1.0, deviation: 1.4826, count: 5 });
+        // Of five, a mean is within 2·1.4826/√5.
+        assert!(middle.mean(1.3) == 1.3 && (middle.mean(200.4) - 2.326_078).abs() < 1e-5);
+        assert!(middle.variance(2.0) == 2.0 && (middle.variance(1e6) - 8.792_4).abs() < 1e-3);
+    }
+
+    #[test]
+    fn a_binomial_tail_is_counted() {
+        assert_eq!((binomial_tail(0, 0, 0.3), binomial_tail(2, 3, 0.3), binomial_tail(5, 1, 0.0)), (1.0, 0.0, 0.0));
+        // Of four coins, five of sixteen ways have three heads or more.
+        assert!((binomial_tail(4, 3, 0.5) - 5.0 / 16.0).abs() < 1e-12);
+        assert!((binomial_tail(2, 2, 0.1) - 0.01).abs() < 1e-12 && binomial_tail(3, 1, 1.0) == 1.0);
+    }
+
+    #[test]
+    fn the_middle_of_normal_values_is_known_almost_as_well_as_their_mean() {
+        let (mut random, mut of_mean, mut of_middle, mut spread) = (Random::new(8, 0), 0.0, 0.0, 0.0);
+        for _ in 0..2000 {
+            let values: Vec<f64> = (0..15).map(|_| random.normal()).collect();
+            of_mean += (values.iter().sum::<f64>() / 15.0).powi(2);
+            of_middle += pseudo_median(&values).expect("15 values").powi(2);
+            spread += median_deviation(&values, 0.0).expect("15 values") / 2000.0;
+        }
+        assert!(of_middle < 1.15 * of_mean && (0.9..1.1).contains(&spread), "{of_mean}, {of_middle}, {spread}");
         assert_eq!(median_margin(&[1.0; 3]), f64::INFINITY);
         assert_eq!(median_margin(&[2.0; 16]), 0.0);
     }

@@ -47,8 +47,10 @@ const EXPLORED_AFTER_CHANGE: u64 = 24;
 /// While others are explored, a call in so many is the default's: what is gained and lost is counted against it.
 const LOOKED_AFTER: u64 = 16;
 
-/// A call counts for whether the network has changed if its time was known so well before, as a logarithm.
+/// A call counts for whether the network has changed if its time was known so well before, as a logarithm, or as well as so many calls like
+/// it say, where calls vary much.
 const EXPECTED: f64 = 0.08;
+const EXPECTED_CALLS: f64 = 16.0;
 
 /// The tuner.
 pub struct Tuner {
@@ -242,7 +244,8 @@ impl Tuner {
         // Calls are compared with what was expected of them; that a model is wrong about a choice is no change, so only those
         // count that have been measured.
         let expected = self.learner.expected(situation, arm);
-        let counts = !matches!(course.phase, Phase::Baseline) && expected.deviation <= EXPECTED;
+        let known_to = EXPECTED.max(expected.noise / EXPECTED_CALLS.sqrt());
+        let counts = !matches!(course.phase, Phase::Baseline) && expected.deviation <= known_to;
         if course.drift.is_calm() {
             course.calm_until = self.guard.calls(&situation.context) - 1;
         }

@@ -37,6 +37,10 @@ pub struct Disturbances {
     pub slow_share: f64,
     /// How many times as long.
     pub slow_factor: f64,
+    /// The share of calls that stall for `stall_s`, whatever they take: until a lost packet is sent again.
+    pub stall_share: f64,
+    /// How many seconds.
+    pub stall_s: f64,
     /// Drift and congestion: changes, by rising steps.
     pub changes: Vec<Change>,
     /// Congestion that comes and goes.
@@ -86,6 +90,12 @@ impl Disturbances {
     /// The factor of a call of the slow mode or of the other, whose noise is the logarithm of one.
     fn factor_of(&self, slow: bool, noise: f64) -> f64 {
         noise.exp() * if slow { self.slow_factor } else { 1.0 }
+    }
+
+    /// Seconds for which a call stalls.
+    pub(super) fn stalled_s(&self, random: &mut Random) -> f64 {
+        // Nothing is drawn where nothing stalls.
+        if self.stall_share > 0.0 && random.unit() <= self.stall_share { self.stall_s } else { 0.0 }
     }
 
     /// Seconds by which a rank is late to a call: exponentially distributed.

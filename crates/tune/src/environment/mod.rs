@@ -66,6 +66,8 @@ pub struct Played {
     pub call_s: f64,
     /// By which factor every other arm would have taken longer in its place: what is left is the arm's own.
     pub shared: f64,
+    /// Seconds for which every other arm would have stalled.
+    pub stalled_s: f64,
     /// Seconds by which that rank came late. The others wait for it, and so does the iteration, whatever the arm.
     pub late_s: f64,
 }
@@ -175,11 +177,12 @@ impl SimulatedCluster {
         let lasting = self.lasting.entry(situation.context).or_default();
         let shared = self.disturbances.noise_at(step, lasting, &mut self.random);
         let tail = self.tail(&situation.context, situation.arms[arm].action.family);
-        let seconds = self.truth_s(situation, arm, step) * shared * tail;
+        let stalled_s = self.disturbances.stalled_s(&mut self.random);
+        let seconds = self.truth_s(situation, arm, step) * shared * tail + stalled_s;
         // Each rank waits for the last one to come; that one's own time is the call's.
         let late_s = self.disturbances.lateness_s(&mut self.random);
         let ranks = [seconds + late_s, seconds];
-        Played { call_s: reward::call_s(&ranks).unwrap_or(seconds), shared, late_s }
+        Played { call_s: reward::call_s(&ranks).unwrap_or(seconds), shared, stalled_s, late_s }
     }
 
     /// By what a call of a family takes longer than its mean, for reasons of its own.

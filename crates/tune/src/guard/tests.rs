@@ -35,6 +35,41 @@ fn one_call_is_enough_for_a_veto_and_a_change_lifts_it() {
     assert!(guard.admitted(&situation)[0]);
 }
 
+/// One call in twenty of the default's takes a hundred times as long.
+#[test]
+fn what_is_late_no_oftener_than_the_default_is_neither_out_nor_charged() {
+    let situation = situation();
+    let with_late = |late: usize| {
+        let mut guard = with_defaults(&situation, 40);
+        (0..late).for_each(|_| guard.ended(&situation, situation.default, 0.1));
+        (0..40).for_each(|_| guard.ended(&situation, situation.default, 1e-3));
+        guard
+    };
+    let mut guard = with_late(4);
+    guard.ended(&situation, 0, 0.1);
+    assert!(guard.admitted(&situation)[0] && guard.all.excess_s == 0.0, "{:?}", guard.all);
+    (0..5).for_each(|_| guard.ended(&situation, 0, 1e-3));
+    guard.ended(&situation, 0, 0.1);
+    assert!(guard.admitted(&situation)[0], "two of seven");
+    guard.ended(&situation, 0, 0.1);
+    assert!(!guard.admitted(&situation)[0] && guard.all.excess_s > 0.09, "three of eight: {:?}", guard.all);
+    // The default is late afterwards, too: then it was no fault of the choice, whatever was charged.
+    let mut guard = with_late(0);
+    guard.ended(&situation, 0, 0.1);
+    assert!(!guard.admitted(&situation)[0] && guard.all.excess_s > 0.09);
+    (0..2).for_each(|_| guard.ended(&situation, situation.default, 0.1));
+    assert!(guard.admitted(&situation)[0] && guard.all.excess_s.abs() < 1e-12, "{:?}", guard.all);
+    // Once.
+    guard.forget(&situation.context, 0);
+    assert!(guard.all.excess_s.abs() < 1e-12, "{:?}", guard.all);
+    // What stands is late as often as the default.
+    let mut guard = with_late(4);
+    for call in 0..200 {
+        guard.ended_chosen(&situation.context, if call % 25 == 24 { 0.1 } else { 0.9e-3 });
+        assert!(guard.may_stand(&situation.context), "given up after {call} calls");
+    }
+}
+
 #[test]
 fn nothing_is_played_before_the_default_is_known() {
     let situation = situation();

@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::Expected;
 use super::knobs::Knobs;
+use super::usual::Usual;
 use crate::action::{Action, Arm, Situation};
 use crate::prior::leaning;
 use crate::state::Context;
-use crate::statistics::Tally;
+use crate::statistics::{Middle, Tally};
 
 /// How far the logarithm of the truth is from that of the model, for all arms of a family together: NCCL's model is
 /// within a third for most of what it is asked.
@@ -51,6 +52,8 @@ struct Seen {
     arms: Vec<Tally>,
     /// The same without what an earlier job has told: what this one has found out by itself.
     own: Vec<Tally>,
+    /// What is usual of each arm: late calls count for their sum, but say nothing about the next one.
+    usual: Vec<Usual>,
     /// What the arms are, and of which family each one is.
     actions: Vec<Action>,
     family_of: Vec<usize>,
@@ -133,8 +136,10 @@ impl Experience {
         let residual = seconds.ln() - situation.arms[arm].modelled_s.ln() - seen.level;
         let tally = &mut seen.arms[arm];
         // Of a mean of n, a further sample is away by σ²·(1 + 1/n).
-        let square = (residual - tally.mean).powi(2) / (1.0 + 1.0 / tally.weight);
+        let middle = seen.usual[arm].middle().map_or(tally.mean, |middle| middle.mean(tally.mean));
+        let square = (residual - middle).powi(2) / (1.0 + 1.0 / tally.weight);
         let says_noise = tally.weight >= 1.0;
+        seen.usual[arm].add(residual);
         tally.add(residual, KEEP);
         seen.own[arm].add(residual, KEEP);
         seen.families[situation.family_of[arm]].add(residual - worth, KEEP);
@@ -162,6 +167,7 @@ impl Experience {
             // The library has other choices now: what was learned of these means nothing.
             seen.arms = vec![Tally::default(); situation.arms.len()];
             seen.own.clone_from(&seen.arms);
+            seen.usual = vec![Usual::default(); situation.arms.len()];
             seen.actions = situation.arms.iter().map(|arm| arm.action).collect();
             seen.family_of.clone_from(&situation.family_of);
             seen.families = vec![Tally::default(); situation.families.len()];
@@ -228,8 +234,10 @@ impl Experience {
     /// What is expected of the next call of an arm. `offset` as in [`Experience::known`].
     pub fn expected(&self, situation: &Situation, arm: usize, offset: Option<(f64, f64)>) -> Expected {
         let here = self.here(situation);
-        let Known { mean, deviation, .. } = here.of_logs(situation, arm, offset);
-        Expected { mean, deviation, noise: here.noise_of(arm) }
+        let (own, middle) = (here.own(arm), here.middle_of(arm));
+        let usual = middle.map_or(own.mean, |middle| middle.mean(own.mean));
+        let Known { mean, deviation, .. } = here.of_logs(situation, arm, offset, (own.weight, usual));
+        Expected { mean, deviation, noise: here.noise_of(&own, middle) }
     }
 
     /// What is known of a context, for whoever asks about many of its arms.
@@ -268,6 +276,7 @@ impl Experience {
         for tally in [&mut seen.arms, &mut seen.own, &mut seen.families].into_iter().flatten() {
             tally.mean -= if tally.weight > 0.0 { higher } else { 0.0 };
         }
+        seen.usual.iter_mut().for_each(|usual| usual.lower(higher));
         seen.anchor = anchor;
     }
 
@@ -286,6 +295,7 @@ impl Experience {
         weaken(&mut seen.arms, noise);
         weaken(&mut seen.own, noise);
         weaken(&mut seen.families, noise + ARM_DEVIATION.powi(2));
+        seen.usual.iter_mut().for_each(Usual::forget);
     }
 
     /// An arm no longer takes what it took, though the network is what it was: what is known of it is known less well.
@@ -295,6 +305,7 @@ impl Experience {
         for tallies in [&mut seen.arms, &mut seen.own] {
             weaken(tallies.get_mut(arm..=arm).unwrap_or_default(), noise);
         }
+        seen.usual.get_mut(arm).into_iter().for_each(Usual::forget);
     }
 }
 
@@ -341,24 +352,44 @@ pub(super) struct Here<'a> {
 impl Here<'_> {
     /// What is known of an arm; as [`Experience::known`].
     pub(super) fn known(&self, situation: &Situation, arm: usize, offset: Option<(f64, f64)>) -> Known {
-        let known = self.of_logs(situation, arm, offset);
-        let own = self.seen.map_or_else(Tally::default, |seen| seen.arms[arm]);
-        Known { mean: known.mean + self.restless(&own), ..known }
+        let own = self.own(arm);
+        let known = self.of_logs(situation, arm, offset, (own.weight, own.mean));
+        Known { mean: known.mean + self.restless(&own, &self.own(situation.default)), ..known }
     }
 
-    /// What calls of an arm vary: by itself as far as that is known, else as all do.
-    fn noise_of(&self, arm: usize) -> f64 {
-        let own = self.seen.map_or_else(Tally::default, |seen| seen.arms[arm]);
-        let Some(variance) = own.variance() else { return self.noise.sqrt() };
-        let counted = own.weight - 1.0;
-        ((counted * variance + OWN_NOISE * self.noise) / (counted + OWN_NOISE)).sqrt()
+    /// The samples of an arm.
+    fn own(&self, arm: usize) -> Tally {
+        self.seen.map_or_else(Tally::default, |seen| seen.arms[arm])
     }
 
-    /// The same of the mean of logarithms, which a call is as likely to be above as below.
-    fn of_logs(&self, situation: &Situation, arm: usize, offset: Option<(f64, f64)>) -> Known {
-        let (own, of_family) = self.seen.map_or_else(Default::default, |seen| {
-            (seen.arms[arm], seen.families.get(situation.family_of[arm]).copied().unwrap_or_default())
-        });
+    fn middle_of(&self, arm: usize) -> Option<Middle> {
+        self.seen.and_then(|seen| seen.usual[arm].middle())
+    }
+
+    /// What calls like these vary, late ones apart.
+    fn noise_of(&self, own: &Tally, middle: Option<Middle>) -> f64 {
+        let usual = |variance: f64| middle.map_or(variance, |middle| middle.variance(variance));
+        self.variance_of(own.weight, own.variance().map(usual)).sqrt()
+    }
+
+    /// A variance of samples of so much weight: by themselves as far as that is known, else as all do.
+    fn variance_of(&self, weight: f64, variance: Option<f64>) -> f64 {
+        let Some(variance) = variance else { return self.noise };
+        let counted = weight - 1.0;
+        (counted * variance + OWN_NOISE * self.noise) / (counted + OWN_NOISE)
+    }
+
+    /// The same of the mean of logarithms, which a call is as likely to be above as below. `own`: the weight of the arm's own
+    /// samples, and what they say.
+    fn of_logs(
+        &self,
+        situation: &Situation,
+        arm: usize,
+        offset: Option<(f64, f64)>,
+        (own_weight, own_mean): (f64, f64),
+    ) -> Known {
+        let families = self.seen.map(|seen| &seen.families);
+        let of_family = families.and_then(|it| it.get(situation.family_of[arm])).copied().unwrap_or_default();
         let (elsewhere, mut deviation) = offset.unwrap_or((0.0, FAMILY_DEVIATION));
         if self.seen.is_some_and(|seen| seen.level != 0.0) {
             // The others, and the model, speak of another network than this one.
@@ -371,23 +402,23 @@ impl Here<'_> {
         let family_variance = 1.0 / (believed + counted);
         // The arm: its family, its knobs, and its own samples.
         let worth = self.knobs.map_or(0.0, |knobs| knobs.worth(&situation.arms[arm].action));
-        let (believed, counted) = (1.0 / (family_variance + ARM_DEVIATION.powi(2)), own.weight / noise);
-        let mean = (believed * (family_mean + worth) + counted * own.mean) / (believed + counted);
+        let (believed, counted) = (1.0 / (family_variance + ARM_DEVIATION.powi(2)), own_weight / noise);
+        let mean = (believed * (family_mean + worth) + counted * own_mean) / (believed + counted);
         let leaning = leaning(&situation.state, situation.arms[arm].action.family.protocol);
         let level = self.seen.map_or(0.0, |seen| seen.level);
         Known {
-            samples: own.weight,
+            samples: own_weight,
             mean: situation.arms[arm].modelled_s.ln() + level + mean + leaning * believed / (believed + counted),
             deviation: (1.0 / (believed + counted)).sqrt(),
         }
     }
 
-    /// How much longer calls of an arm take in the mean than their logarithms say, beside those of others: half the variance
-    /// (exactly so of a normal distribution of the logarithm). What is usually fast and sometimes slow is judged by its sum.
-    fn restless(&self, own: &Tally) -> f64 {
-        let Some(variance) = own.variance() else { return 0.0 };
-        let counted = own.weight - 1.0;
-        0.5 * counted / (counted + OWN_NOISE) * (variance - self.noise)
+    /// How much longer calls of an arm take in the mean than their logarithms say, beside the default's: half the variance
+    /// (exactly so of a normal distribution of the logarithm). What is usually fast and sometimes slow is judged by its sum; what
+    /// makes all of them slow sometimes is no choice's own.
+    fn restless(&self, own: &Tally, default: &Tally) -> f64 {
+        let variance = |tally: &Tally| self.variance_of(tally.weight, tally.variance());
+        0.5 * (variance(own) - variance(default))
     }
 }
 

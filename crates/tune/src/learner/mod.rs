@@ -14,6 +14,7 @@ mod remembered;
 mod ridge;
 mod thompson;
 mod ucb1;
+mod usual;
 
 use paceline_plan::CollectiveKind;
 

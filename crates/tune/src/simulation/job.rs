@@ -130,7 +130,7 @@ struct Iteration {
 }
 
 /// Where nothing is called.
-const NOTHING: Played = Played { call_s: 0.0, shared: 1.0, late_s: 0.0 };
+const NOTHING: Played = Played { call_s: 0.0, shared: 1.0, stalled_s: 0.0, late_s: 0.0 };
 
 impl<'a> Job<'a> {
     fn new(cluster: &'a mut SimulatedCluster, timeline: &'a Timeline, options: &Options) -> Job<'a> {

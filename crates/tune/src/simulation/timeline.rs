@@ -84,7 +84,7 @@ mod tests {
     }
 
     fn played(call_s: f64, late_s: f64) -> Played {
-        Played { call_s, shared: 1.0, late_s }
+        Played { call_s, shared: 1.0, stalled_s: 0.0, late_s }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::doubt::Doubted;
 use crate::action::{Choice, Situation};
 use crate::drift::{Drift, Sentinel};
 use crate::state::State;
-use crate::statistics::{Tally, median, rank_sum};
+use crate::statistics::{Middle, Tally, median, rank_sum};
 use crate::trial::{Gain, Trial};
 
 /// Calls of the default at first.
@@ -45,6 +45,15 @@ const CALM_ENOUGH: usize = 12;
 /// do so by chance. (One case in a thousand needs five calls nearly all of which are beyond all others.)
 const CHANGED: f64 = 0.095_310_18;
 const BY_CHANCE: f64 = 0.001;
+
+/// What the default says of a network that may have changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Changed,
+    Unchanged,
+    /// It took another time, and that may be chance.
+    Unclear,
+}
 
 /// How far a context is.
 #[derive(Clone, Debug)]
@@ -262,11 +271,15 @@ impl Course {
     }
 
     /// Do these calls of the default show another network?
-    pub(super) fn is_changed(&self, default_s: &[f64]) -> bool {
+    pub(super) fn answer(&self, default_s: &[f64]) -> Answer {
         let logs = |seconds: &mut dyn Iterator<Item = f64>| -> Vec<f64> { seconds.map(f64::ln).collect() };
         let (now, before) = (logs(&mut default_s.iter().copied()), logs(&mut self.calm_s.iter().copied()));
         let apart = median(&now).zip(median(&before)).is_some_and(|(now, before)| (now - before).abs() >= CHANGED);
-        apart && rank_sum(&now, &before) <= BY_CHANCE
+        match apart {
+            true if rank_sum(&now, &before) <= BY_CHANCE => Answer::Changed,
+            true => Answer::Unclear,
+            false => Answer::Unchanged,
+        }
     }
 
     /// Where it stands.
@@ -304,15 +317,22 @@ impl Course {
         self.baseline.len() >= BASELINE
     }
 
+    /// What the default takes, as a logarithm, as far as its last calls say so: a late one says nothing about a network.
+    fn usual_level(&self) -> f64 {
+        let last = self.calm_s.iter().chain(&self.suspected_s).rev().take(CALM_CALLS);
+        let last: Vec<f64> = last.map(|seconds| seconds.ln()).collect();
+        Middle::of(&last).map_or(self.default.mean, |middle| middle.mean(self.default.mean))
+    }
+
     /// By how much the default takes longer than before the network changed, as a logarithm; None if it has not changed.
     pub(super) fn shift(&self) -> Option<f64> {
-        self.before.map(|before| self.default.mean - before)
+        self.before.map(|before| self.usual_level() - before)
     }
 
     /// The default's times of the beginning that the learner has not seen, and the end of the beginning.
     pub(super) fn take_baseline(&mut self) -> Vec<f64> {
         let baseline = std::mem::take(&mut self.baseline);
-        self.level = Some(self.default.mean);
+        self.level = Some(self.usual_level());
         if self.before.take().is_some() { baseline } else { Vec::new() }
     }
 
@@ -341,7 +361,7 @@ impl Course {
 
     /// What is known so far was measured elsewhere. The job begins with the default, and then with a trial of `best`, if there is one.
     pub(super) fn begin_after_rehearsal(&mut self, best: Option<(Choice, Origin)>, to_explore: u64) {
-        self.before = Some(self.default.mean);
+        self.before = Some(self.usual_level());
         self.default = Tally::default();
         self.calm_s.clear();
         (self.rehearsed, self.to_explore) = (best, to_explore);
@@ -423,7 +443,7 @@ impl Course {
 
     /// It is decided.
     pub(super) fn stand(&mut self, phase: Phase, gain: Option<Gain>) {
-        self.level = Some(self.default.mean).filter(|_| self.default.weight > 0.0);
+        self.level = Some(self.usual_level()).filter(|_| self.default.weight > 0.0);
         match &phase {
             Phase::Chosen(_, choice) => self.remember_best(*choice, gain),
             _ => self.forget_best(),

@@ -3,12 +3,16 @@
 //! What raises an alarm is a sum over calls of all kinds of arms, compared with beliefs. Noise that rises, a choice that alone has changed
 //! and a belief that was wrong raise it, too. Only the default's own calls tell these apart from a change of the network.
 
-use super::course::{BASELINE, Course, Phase};
+use super::course::{Answer, BASELINE, Course, Phase};
 use super::{Role, Tuner};
 use crate::action::Situation;
 
 /// So many calls wait at most until it is known what their times mean.
 const WAITING_MAX: usize = 32;
+
+/// Five of the default's calls tell, unless some of them or of those before were late for reasons of their own: then so many are asked for
+/// at most.
+const ASKED_MAX: usize = 3 * BASELINE;
 
 /// A context in doubt, in which the default is called some times; whatever went on goes on afterwards.
 #[derive(Clone, Debug)]
@@ -45,15 +49,19 @@ impl Tuner {
         if arm == situation.default {
             doubted.default_s.push(seconds);
         }
-        if doubted.default_s.len() < BASELINE {
+        let asked = doubted.default_s.len();
+        if arm != situation.default || asked % BASELINE != 0 {
             return;
         }
         let resume = std::mem::replace(&mut *doubted.resume, Phase::Baseline);
         let Phase::Doubt(doubted) = std::mem::replace(&mut course.phase, resume) else { return };
-        if course.is_changed(&doubted.default_s) {
-            self.confirmed(situation, course, &doubted.default_s);
-        } else {
-            self.dismissed(situation, course, doubted);
+        match course.answer(&doubted.default_s) {
+            Answer::Changed => self.confirmed(situation, course, &doubted.default_s),
+            Answer::Unclear if asked < ASKED_MAX => {
+                let resume = Box::new(std::mem::replace(&mut course.phase, Phase::Baseline));
+                course.phase = Phase::Doubt(Doubted { resume, ..doubted });
+            }
+            Answer::Unclear | Answer::Unchanged => self.dismissed(situation, course, doubted),
         }
     }
 
@@ -63,10 +71,9 @@ impl Tuner {
         self.guard.measured_again(&situation.context, default_s);
         for &seconds in default_s {
             course.add_default(seconds);
-            if course.add_baseline(seconds) {
-                self.after_baseline(situation, course);
-            }
+            course.add_baseline(seconds);
         }
+        self.after_baseline(situation, course);
     }
 
     /// The network is what it was. All goes on as if nothing had been suspected; only what raised the alarm is known less well. If it

@@ -81,7 +81,7 @@ fn a_change_shifts_what_was_measured_and_what_was_not() {
     assert_eq!(experience.level(&situation.context), 0.0);
 }
 
-/// What is expected of a call is what half of them exceed, and an arm with noise of its own is known for it.
+/// What is expected of a call is what half of them exceed, an arm with noise of its own is known for it, and late calls change neither.
 #[test]
 fn a_call_is_expected_to_take_what_half_of_them_take() {
     let situation = situation();
