@@ -12,14 +12,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use account::{Account, CREDITED};
 pub use account::{Risk, Room};
-use late::Late;
+use late::Lateness;
 
 use crate::action::{Action, Situation};
 use crate::learner::Belief;
 use crate::prior::Budget;
 use crate::state::Context;
-use crate::statistics::mean_and_error;
-use crate::trial::INTERRUPTED;
+use crate::statistics::{mean_and_error, median};
 
 /// What is modelled to take so many times as long as the best is never tried.
 pub const NEVER_TRIED: f64 = 4.0;
@@ -56,12 +55,9 @@ pub struct Guard {
 #[derive(Clone, Debug, Default)]
 struct Watch {
     account: Account,
+    /// What is out, whatever its calls take.
     vetoed: BTreeSet<Action>,
-    /// What had a call that is reason enough for a veto, with its calls since then.
-    suspects: BTreeMap<Action, Late>,
-    /// Of the default, and of what stands.
-    of_default: Late,
-    of_chosen: Late,
+    late: Lateness,
     /// The default's last seconds.
     default_s: VecDeque<f64>,
     /// What follows of them: [`Watch::reckon_usual_s`].
@@ -72,15 +68,13 @@ struct Watch {
     calls: u64,
     /// The last calls of other choices.
     recent: VecDeque<Played>,
-    /// Seconds of calls since the network has changed, until it is known what the default takes since then.
-    unsettled: Vec<f64>,
+    /// Calls since the network has changed, until it is known what the default takes since then.
+    unsettled: Vec<Unsettled>,
 }
 
 /// A call of another choice than the default.
 #[derive(Clone, Copy, Debug)]
 struct Played {
-    /// Of which one, if it was tried.
-    tried: Option<Action>,
     /// Its number.
     call: u64,
     seconds: f64,
@@ -90,8 +84,13 @@ struct Played {
     booked_s: f64,
 }
 
-/// Of calls of what stands, one in so many may be interrupted: more are its own.
-const INTERRUPTED_SELDOM: f64 = 60.0;
+/// A call of another choice than the default, that nobody can compare with it.
+#[derive(Clone, Copy, Debug)]
+struct Unsettled {
+    seconds: f64,
+    /// Those that count.
+    counted_s: f64,
+}
 
 /// So many calls may pass before a change of the network is noticed, those included that were decided before.
 const UNNOTICED: usize = 32;
@@ -110,8 +109,8 @@ impl Guard {
     pub fn admitted(&self, situation: &Situation) -> Vec<bool> {
         let limit = NEVER_TRIED * situation.cheapest_s();
         // Looked up once: a call may have thousands of arms.
-        let watch = self.watches.get(&situation.context).filter(|watch| watch.has_doubts());
-        let vetoed = |action: &Action| watch.is_some_and(|watch| watch.is_vetoed(action));
+        let watch = self.watches.get(&situation.context).filter(|watch| watch.has_out());
+        let vetoed = |action: &Action| watch.is_some_and(|watch| watch.is_out(action));
         let arms = situation.arms.iter().enumerate();
         arms.map(|(number, arm)| number == situation.default || arm.modelled_s <= limit && !vetoed(&arm.action))
             .collect()
@@ -170,28 +169,39 @@ impl Guard {
         let watch = self.watches.entry(situation.context).or_default();
         watch.calls += 1;
         if arm == situation.default {
-            let is_late = watch.usual_s.is_some_and(|usual_s| seconds > VETO * usual_s);
-            watch.of_default.add_to_last(is_late);
-            if is_late {
-                let excused_s = watch.excused_s();
-                self.accounts(&situation.context).into_iter().for_each(|account| account.excess_s -= excused_s);
-            }
-            let watch = self.watches.entry(situation.context).or_default();
             push(&mut watch.default_s, seconds, REMEMBERED);
             watch.usual_s = watch.reckon_usual_s();
             self.accounts(&situation.context).into_iter().for_each(|account| account.add(seconds));
             self.settle(&situation.context);
         } else if let Some(usual_s) = watch.usual_s {
-            let action = situation.arms[arm].action;
-            let booked_s = watch.charged_s(action, seconds, usual_s).max(least_s);
-            watch.remember(Some(action), seconds, usual_s, booked_s);
+            let booked_s = watch.late.add_tried(situation.arms[arm].action, seconds, usual_s).max(least_s);
+            watch.remember(seconds, usual_s, booked_s);
             for account in self.accounts(&situation.context) {
                 account.add(usual_s);
                 account.excess_s += booked_s;
                 account.measured_s += seconds - usual_s;
             }
         } else {
-            watch.unsettled.push(seconds);
+            watch.unsettled.push(Unsettled { seconds, counted_s: seconds });
+        }
+    }
+
+    /// A call of the default in a network that is what it was. If it is late, what was late before may be nobody's fault.
+    pub fn shows_lateness(&mut self, context: &Context, seconds: f64) {
+        let Some(watch) = self.watches.get_mut(context) else { return };
+        let Some(usual_s) = watch.usual_s else { return };
+        let excused = watch.late.add_default(seconds, usual_s);
+        for account in self.accounts(context) {
+            account.excess_s -= excused.of_tried_s;
+            account.standing_s -= excused.of_chosen_s;
+        }
+    }
+
+    /// One of several calls of a choice that is tried was late, and their mean, which counts, was not.
+    pub fn was_late_once(&mut self, situation: &Situation, arm: usize, seconds: f64) {
+        let Some(watch) = self.watches.get_mut(&situation.context) else { return };
+        if let Some(usual_s) = watch.usual_s.filter(|usual_s| late::is_late(seconds, *usual_s)) {
+            watch.late.see_tried(situation.arms[arm].action, seconds, usual_s);
         }
     }
 
@@ -199,10 +209,10 @@ impl Guard {
     fn settle(&mut self, context: &Context) {
         let Some(watch) = self.watches.get_mut(context) else { return };
         let Some(usual_s) = watch.usual_s else { return };
-        for seconds in std::mem::take(&mut watch.unsettled) {
+        for Unsettled { seconds, counted_s } in std::mem::take(&mut watch.unsettled) {
             for account in self.accounts(context) {
                 account.add(usual_s);
-                account.excess_s += (seconds - usual_s).max(0.0);
+                account.excess_s += (counted_s - usual_s).max(0.0);
                 account.measured_s += seconds - usual_s;
             }
         }
@@ -214,8 +224,8 @@ impl Guard {
         let watch = self.watches.entry(*context).or_default();
         watch.calls += 1;
         if let Some(usual_s) = watch.usual_s {
-            let own_s = watch.own_s(seconds, usual_s);
-            watch.remember(None, seconds, usual_s, own_s);
+            let own_s = watch.late.add_chosen(seconds, usual_s);
+            watch.remember(seconds, usual_s, own_s);
             watch.longest_s = watch.longest_s.max(own_s);
             for account in self.accounts(context) {
                 account.add(usual_s);
@@ -223,14 +233,15 @@ impl Guard {
                 account.measured_s += seconds - usual_s;
             }
         } else {
-            watch.unsettled.push(seconds);
+            watch.unsettled.push(Unsettled { seconds, counted_s: seconds });
         }
     }
 
     /// Another choice stands from now on, or none: what the one before has lost is lost, and what it has gained is settled.
     pub fn stands_anew(&mut self, context: &Context) {
-        let Some(Watch { account, longest_s, of_chosen, .. }) = self.watches.get_mut(context) else { return };
-        (*longest_s, *of_chosen) = (0.0, Late::default());
+        let Some(Watch { account, longest_s, late, .. }) = self.watches.get_mut(context) else { return };
+        *longest_s = 0.0;
+        late.stands_anew();
         let stood_s = std::mem::take(&mut account.standing_s);
         let counted_s = stood_s.max((-CREDITED * account.usual_s - account.excess_s).min(0.0));
         account.excess_s += counted_s;
@@ -289,11 +300,10 @@ impl Guard {
             measured_s += played.seconds - played.usual_s;
             usual_s += played.usual_s;
             // What was interrupted stays so; whether the rest was too much, the default will tell.
-            unsettled.push(played.usual_s + played.booked_s);
+            unsettled.push(Unsettled { seconds: played.seconds, counted_s: played.usual_s + played.booked_s });
         }
-        // Calls are late for the same reasons as before.
-        let Watch { account, calls, of_default, .. } = *watch;
-        *watch = Watch { account, calls, of_default, unsettled, ..Watch::default() };
+        let Watch { account, calls, ref late, .. } = *watch;
+        *watch = Watch { account, calls, late: late.after_change(), unsettled, ..Watch::default() };
         let count = watch.unsettled.len() as f64;
         for account in self.accounts(context) {
             account.excess_s -= booked_s;
@@ -319,15 +329,12 @@ impl Guard {
 
     /// Were its calls too slow to go on with it?
     pub fn is_vetoed(&self, context: &Context, action: &Action) -> bool {
-        self.watches.get(context).is_some_and(|watch| watch.is_vetoed(action))
+        self.watches.get(context).is_some_and(|watch| watch.is_out(action))
     }
 
     /// The choices of a context that are vetoed.
     pub fn vetoed(&self, context: &Context) -> usize {
-        let all = |watch: &Watch| watch.suspects.keys().filter(|action| watch.is_vetoed(action)).count();
-        self.watches.get(context).map_or(0, |watch| {
-            all(watch) + watch.vetoed.iter().filter(|action| !watch.suspects.contains_key(action)).count()
-        })
+        self.watches.get(context).map_or(0, |watch| watch.vetoed.union(watch.late.out()).count())
     }
 }
 
@@ -340,7 +347,9 @@ impl Watch {
         if self.default_s.len() < DEFAULTS_FIRST {
             return None;
         }
-        let mut sorted: Vec<f64> = self.default_s.iter().copied().collect();
+        let middle_s = median(&self.default_s.iter().copied().collect::<Vec<f64>>())?;
+        let mut sorted: Vec<f64> =
+            self.default_s.iter().copied().filter(|&seconds| !late::is_late(seconds, middle_s)).collect();
         sorted.sort_by(f64::total_cmp);
         let count = sorted.len() as f64;
         let rank = 0.5 * (count - DOUBTED * count.sqrt()).max(0.0);
@@ -349,60 +358,16 @@ impl Watch {
         Some(mean.map_or(median, |mean| mean.max(median)))
     }
 
-    fn remember(&mut self, tried: Option<Action>, seconds: f64, usual_s: f64, booked_s: f64) {
-        push(&mut self.recent, Played { tried, call: self.calls, seconds, usual_s, booked_s }, UNNOTICED);
+    fn remember(&mut self, seconds: f64, usual_s: f64, booked_s: f64) {
+        push(&mut self.recent, Played { call: self.calls, seconds, usual_s, booked_s }, UNNOTICED);
     }
 
-    fn has_doubts(&self) -> bool {
-        !(self.vetoed.is_empty() && self.suspects.is_empty())
+    fn has_out(&self) -> bool {
+        !self.vetoed.is_empty() || self.late.has_out()
     }
 
-    fn is_vetoed(&self, action: &Action) -> bool {
-        let is_slow = |late: &Late| !self.of_default.excuse(late);
-        self.vetoed.contains(action) || self.suspects.get(action).is_some_and(is_slow)
-    }
-
-    /// What a call of a choice that is tried is charged with: nothing if it was late, and such calls are no more frequent than the default's.
-    fn charged_s(&mut self, action: Action, seconds: f64, usual_s: f64) -> f64 {
-        let (is_late, more_s) = (seconds > VETO * usual_s, seconds - usual_s);
-        if is_late {
-            self.suspects.entry(action).or_default();
-        }
-        let Some(late) = self.suspects.get_mut(&action) else { return more_s };
-        late.add(is_late);
-        if is_late && self.of_default.excuse(late) {
-            return 0.0;
-        }
-        late.charged_s += if is_late { more_s } else { 0.0 };
-        more_s
-    }
-
-    /// The default was late: what was charged for late calls that turn out to be no more frequent than its own.
-    fn excused_s(&mut self) -> f64 {
-        let Watch { suspects, of_default, recent, .. } = self;
-        let mut excused_s = 0.0;
-        for (action, late) in suspects.iter_mut().filter(|(_, late)| of_default.excuse(late)) {
-            excused_s += std::mem::take(&mut late.charged_s);
-            let is_late = |played: &&mut Played| played.seconds > VETO * played.usual_s;
-            let of_it = recent.iter_mut().filter(|played| played.tried == Some(*action));
-            of_it.filter(is_late).for_each(|played| played.booked_s = 0.0);
-        }
-        excused_s
-    }
-
-    /// How much more than the default a call of what stands has taken for reasons of its own: not what it was interrupted for, unless that
-    /// is more often than the default is late, and often.
-    fn own_s(&mut self, seconds: f64, usual_s: f64) -> f64 {
-        let is_late = seconds > INTERRUPTED * usual_s;
-        self.of_chosen.add(is_late);
-        if !is_late {
-            return seconds - usual_s;
-        }
-        if self.of_default.excuse(&self.of_chosen) {
-            return 0.0;
-        }
-        let is_seldom = self.of_chosen.late <= 1.0 + (self.of_chosen.calls / INTERRUPTED_SELDOM).floor();
-        if is_seldom { (INTERRUPTED - 1.0) * usual_s } else { seconds - usual_s }
+    fn is_out(&self, action: &Action) -> bool {
+        self.vetoed.contains(action) || self.late.is_out(action)
     }
 }
 

@@ -48,7 +48,7 @@ impl Ledger {
         if arm == situation.default {
             self.longest.add(times, LONGEST_KEPT);
         } else {
-            tuner.observe_longest(situation, arm, longest_s / self.longest.mean.max(1.0));
+            tuner.observe_longest(situation, arm, [mean_s, longest_s / self.longest.mean.max(1.0)]);
         }
     }
 

@@ -186,11 +186,15 @@ pub fn binomial_tail(count: u64, hits: u64, probability: f64) -> f64 {
     if hits == 0 || probability >= 1.0 {
         return 1.0;
     }
-    let (odds, mut exactly, mut fewer) =
-        (probability / (1.0 - probability), (1.0 - probability).powf(count as f64), 0.0);
+    if probability <= 0.0 {
+        return 0.0;
+    }
+    // In logarithms: of many, none has a probability that there is no number for.
+    let odds = (probability / (1.0 - probability)).ln();
+    let (mut exactly, mut fewer) = (count as f64 * (1.0 - probability).ln(), 0.0);
     for hit in 0..hits {
-        fewer += exactly;
-        exactly *= odds * (count - hit) as f64 / (hit + 1) as f64;
+        fewer += exactly.exp();
+        exactly += odds + ((count - hit) as f64 / (hit + 1) as f64).ln();
     }
     (1.0 - fewer).max(0.0)
 }
@@ -414,6 +418,9 @@ mod tests {
         // Of four coins, five of sixteen ways have three heads or more.
         assert!((binomial_tail(4, 3, 0.5) - 5.0 / 16.0).abs() < 1e-12);
         assert!((binomial_tail(2, 2, 0.1) - 0.01).abs() < 1e-12 && binomial_tail(3, 1, 1.0) == 1.0);
+        // Of 100,000, two deviations of 68.9 more than the 5,000 that are expected, and ten.
+        let beyond = |deviations: f64| binomial_tail(100_000, (5_000.0 + 68.9 * deviations) as u64, 0.05);
+        assert!((beyond(2.0) - 0.0235).abs() < 1e-3 && beyond(10.0) < 1e-9, "{}", beyond(2.0));
     }
 
     #[test]

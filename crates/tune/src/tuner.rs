@@ -27,7 +27,7 @@ use crate::policy::{Policy, Schedule};
 use crate::random::Random;
 use crate::state::Context;
 use crate::statistics::median;
-use crate::trial::{Errors, Side, Verdict};
+use crate::trial::{Errors, INTERRUPTED, Side, Verdict};
 use tryable::Tryable;
 
 /// Calls of exploration. How much they may cost is the guard's affair; what it refuses leaves room for later. With the default's
@@ -235,7 +235,7 @@ impl Tuner {
         } else {
             self.follow(situation, &mut course, (arm, role, seconds));
         }
-        course.calm_down();
+        self.show_lateness(situation, &course.calm_down());
         self.courses.insert(situation.context, course);
     }
 
@@ -392,10 +392,13 @@ impl Tuner {
             Phase::Chosen(chosen, _) => chosen,
             _ => situation.default,
         };
+        // How late one is says nothing about the next.
+        let usual_s = self.guard.default_seconds(&situation.context);
+        let counted_s = usual_s.map_or(seconds, |usual_s| seconds.min(INTERRUPTED * usual_s));
         if role == Role::Sentinel {
-            course.sentinel.add_default(seconds);
+            course.sentinel.add_default(counted_s);
         } else if arm == stands {
-            course.sentinel.add_chosen(seconds);
+            course.sentinel.add_chosen(counted_s);
             course.chosen.add(seconds.ln(), 0.97);
         }
         if let Phase::Chosen(_, choice) = course.phase {

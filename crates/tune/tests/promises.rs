@@ -102,9 +102,9 @@ const FIVE_TIMES: [Limits; 2] = [
     Limits { job: 1.02, context: 1.06, beyond: 10, over_best: 0.05 },
 ];
 
-/// Twice as slow: 8 contexts of 280 beyond 2 %, one of them 3.5 %, and 2.0 % over the best.
+/// Twice as slow: of 160 seeds 20 contexts of 1,120 beyond 2 %, one of them 3.1 %, and three jobs, one of them 3.2 %, and 2.8 % over the best.
 const TWICE: [Limits; 2] = [
-    Limits { job: 1.03, context: 1.05, beyond: 36, over_best: 0.03 },
+    Limits { job: 1.035, context: 1.05, beyond: 36, over_best: 0.03 },
     Limits { job: 1.06, context: 1.06, beyond: 50, over_best: 0.05 },
 ];
 

@@ -1,62 +1,266 @@
-//! Calls that are late for reasons that are nobody's: a packet that was lost, a process that had to wait. The default has them, too.
+//! Calls that are late for reasons that are nobody's: a packet that was lost, a process that had to wait. The default has them, too; a
+//! choice that has them no oftener is neither out for them nor charged with them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::VETO;
+use crate::action::Action;
 use crate::statistics::binomial_tail;
+use crate::trial::INTERRUPTED;
 
-/// So many of a choice's calls are late by chance more seldom than that, if they are as the default's: then it is its own fault.
-const BY_CHANCE: f64 = 0.01;
+/// If what is tried is late by chance more seldom than that, though it is as the default is, it is its own fault.
+const TRIED: f64 = 0.02;
 
-/// What a call of the default leaves of what those before it say: two hundred count.
+/// The same of what stands: it is asked for as long as a job runs.
+const STANDS: f64 = 1e-4;
+
+/// Of calls of what stands, one in so many may be late where the default never is: more are its own.
+const SELDOM: f64 = 60.0;
+
+/// What is late by more than so many times as much as the default in the mean is charged with the rest.
+const AS_LATE: f64 = 4.0;
+
+/// What a call leaves of what those before it say, of what goes on for ever: two hundred count.
 const KEEP: f64 = 0.995;
 
 /// Calls, and those of them that were late.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Late {
-    pub(super) calls: f64,
-    pub(super) late: f64,
-    /// Seconds that were charged for them.
-    pub(super) charged_s: f64,
+struct Late {
+    calls: f64,
+    late: f64,
+    /// By how many seconds, all together.
+    more_s: f64,
+    /// Seconds that were charged for it, and that were not.
+    charged_s: f64,
+    excused_s: f64,
+}
+
+/// The late calls of a context.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lateness {
+    of_default: Late,
+    of_chosen: Late,
+    /// Of all that was tried together: many choices, each of which is slow once, are no chance.
+    of_tried: Late,
+    by_action: BTreeMap<Action, Late>,
+    /// What is out, as it was late too often.
+    out: BTreeSet<Action>,
+}
+
+/// Seconds that turn out to be nobody's fault after they were charged.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Excused {
+    pub(super) of_tried_s: f64,
+    pub(super) of_chosen_s: f64,
+}
+
+/// A call that is late takes so many times as long as the default does usually.
+pub(super) fn is_late(seconds: f64, usual_s: f64) -> bool {
+    seconds > VETO * usual_s
 }
 
 impl Late {
-    /// A further call.
-    pub(super) fn add(&mut self, is_late: bool) {
+    fn add(&mut self, more_s: Option<f64>) {
         self.calls += 1.0;
-        self.late += f64::from(u8::from(is_late));
+        self.late += if more_s.is_some() { 1.0 } else { 0.0 };
+        self.more_s += more_s.unwrap_or(0.0);
     }
 
-    /// The same of calls that go on for ever, as the default's do.
-    pub(super) fn add_to_last(&mut self, is_late: bool) {
-        (self.calls, self.late) = (KEEP * self.calls, KEEP * self.late);
-        self.add(is_late);
+    /// The same of calls that go on for ever.
+    fn add_to_last(&mut self, more_s: Option<f64>) {
+        [&mut self.calls, &mut self.late, &mut self.more_s].into_iter().for_each(|it| *it *= KEEP);
+        self.add(more_s);
     }
 
-    /// If these are the default's: were as many of those late as may be by chance? Where the default is never late, one is too many.
-    pub(super) fn excuse(&self, those: &Late) -> bool {
-        self.late > 0.0 && binomial_tail(those.calls as u64, those.late as u64, self.late / self.calls) >= BY_CHANCE
+    /// If these are the default's: is it chance, as likely as that, that so many of those were late? Of all late calls, as many would be those
+    /// as of all calls (the test of two rates under a given sum: Przyborowski and Wilenski, "Homogeneity of results in testing samples from
+    /// Poisson series", 1940). Where the default is never late, it is not.
+    fn excuses(&self, those: &Late, chance: f64) -> bool {
+        let (all, late) = ((self.late + those.late).round(), those.late.round());
+        let share = those.calls / (self.calls + those.calls);
+        self.late >= 0.5 && binomial_tail(all as u64, late as u64, share) >= chance
+    }
+
+    /// Of a late call, if these are the default's: seconds that its own late calls do not explain.
+    fn beyond(&self, more_s: f64) -> f64 {
+        (more_s - AS_LATE * self.more_s / self.late).max(0.0)
+    }
+}
+
+impl Lateness {
+    /// What is known of choices is of another network: the default is late as often as before.
+    pub(super) fn after_change(&self) -> Lateness {
+        Lateness { of_default: self.of_default, ..Lateness::default() }
+    }
+
+    /// Another choice stands, or none.
+    pub(super) fn stands_anew(&mut self) {
+        self.of_chosen = Late::default();
+    }
+
+    /// Is something out?
+    pub(super) fn has_out(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    pub(super) fn is_out(&self, action: &Action) -> bool {
+        self.out.contains(action)
+    }
+
+    pub(super) fn out(&self) -> &BTreeSet<Action> {
+        &self.out
+    }
+
+    /// A call of the default, in a network that is what it was. What was charged before may turn out to be no fault.
+    pub(super) fn add_default(&mut self, seconds: f64, usual_s: f64) -> Excused {
+        let more_s = is_late(seconds, usual_s).then_some(seconds - usual_s);
+        self.of_default.add_to_last(more_s);
+        let mut excused = Excused::default();
+        if more_s.is_none() {
+            return excused;
+        }
+        let Lateness { of_default, of_chosen, of_tried, by_action, out } = self;
+        if of_default.excuses(of_tried, TRIED) {
+            for (action, late) in by_action.iter_mut().filter(|(_, late)| of_default.excuses(late, TRIED)) {
+                out.remove(action);
+                excused.of_tried_s += late.charged_s;
+                late.excused_s += std::mem::take(&mut late.charged_s);
+            }
+        }
+        if of_default.excuses(of_chosen, STANDS) {
+            excused.of_chosen_s = std::mem::take(&mut of_chosen.charged_s);
+        }
+        excused
+    }
+
+    /// A call of a choice that is tried. One that is late may put it out. Does it not?
+    pub(super) fn see_tried(&mut self, action: Action, seconds: f64, usual_s: f64) -> bool {
+        let more_s = is_late(seconds, usual_s).then_some(seconds - usual_s);
+        let late = self.by_action.entry(action).or_default();
+        late.add(more_s);
+        self.of_tried.add(more_s);
+        if more_s.is_none() {
+            return true;
+        }
+        let is_excused = self.of_default.excuses(late, TRIED) && self.of_default.excuses(&self.of_tried, TRIED);
+        if !is_excused {
+            self.out.insert(action);
+        }
+        is_excused
+    }
+
+    /// The same: seconds that it is charged with.
+    pub(super) fn add_tried(&mut self, action: Action, seconds: f64, usual_s: f64) -> f64 {
+        let (is_excused, all_s) = (self.see_tried(action, seconds, usual_s), seconds - usual_s);
+        let Some(late) = self.by_action.get_mut(&action).filter(|_| is_late(seconds, usual_s)) else { return all_s };
+        let charged_s = if is_excused {
+            self.of_default.beyond(all_s)
+        } else {
+            // It was no chance before, either.
+            all_s + std::mem::take(&mut late.excused_s)
+        };
+        late.excused_s += if is_excused { all_s - charged_s } else { 0.0 };
+        late.charged_s += charged_s;
+        charged_s
+    }
+
+    /// The same of what stands, which is not out for that. Where the default is never late, one that is seldom was interrupted, and how long
+    /// says nothing.
+    pub(super) fn add_chosen(&mut self, seconds: f64, usual_s: f64) -> f64 {
+        let all_s = seconds - usual_s;
+        let more_s = is_late(seconds, usual_s).then_some(all_s);
+        self.of_chosen.add_to_last(more_s);
+        if more_s.is_none() {
+            return all_s;
+        }
+        let is_seldom = self.of_chosen.late <= 1.0 + (self.of_chosen.calls / SELDOM).floor();
+        let charged_s = if self.of_default.excuses(&self.of_chosen, STANDS) {
+            self.of_default.beyond(all_s)
+        } else if is_seldom {
+            all_s.min((INTERRUPTED - 1.0) * usual_s)
+        } else {
+            all_s
+        };
+        self.of_chosen.charged_s += charged_s;
+        charged_s
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::action::tests::situation;
+    use crate::random::Random;
+
+    const USUAL_S: f64 = 1e-3;
+    const STALLED_S: f64 = 0.1;
+
+    fn with_defaults(late: usize, calls: usize) -> Lateness {
+        let mut lateness = Lateness::default();
+        for call in 0..calls {
+            lateness.add_default(if call < late { STALLED_S } else { USUAL_S }, USUAL_S);
+        }
+        lateness
+    }
 
     #[test]
-    fn what_happens_to_the_default_as_often_is_excused() {
-        let of = |calls: usize, late: usize| {
-            let mut all = Late::default();
-            (0..calls).for_each(|call| all.add(call < late));
-            all
-        };
-        let one_in_twenty = of(100, 5);
-        assert!(
-            one_in_twenty.excuse(&of(1, 1)) && one_in_twenty.excuse(&of(6, 2)) && one_in_twenty.excuse(&of(200, 15))
-        );
-        // 1/400, and 20 of 200 where 10 are expected, with a deviation of 3.
-        assert!(!one_in_twenty.excuse(&of(2, 2)) && !one_in_twenty.excuse(&of(200, 20)));
-        assert!(!of(100, 0).excuse(&of(1, 1)) && !of(200, 1).excuse(&of(1, 1)) && !Late::default().excuse(&of(1, 1)));
-        // What was long ago is forgotten.
-        let mut calls = one_in_twenty;
-        (0..1000).for_each(|_| calls.add_to_last(false));
-        assert!(!calls.excuse(&of(1, 1)) && calls.calls <= 200.0);
+    fn what_is_tried_may_be_late_as_often_as_the_default() {
+        let action = situation().arms[0].action;
+        let mut lateness = with_defaults(4, 80);
+        let mut tried = |seconds: f64| (lateness.add_tried(action, seconds, USUAL_S), lateness.is_out(&action));
+        assert_eq!(tried(STALLED_S), (0.0, false));
+        (0..5).for_each(|_| assert_eq!(tried(USUAL_S), (0.0, false)));
+        assert_eq!(tried(STALLED_S), (0.0, false), "two of seven");
+        // Longer than any of the default's: what is beyond four times that is charged.
+        let (charged_s, is_out) = tried(STALLED_S);
+        assert!(is_out && (charged_s - 3.0 * 0.099).abs() < 1e-9, "three of eight, and all of them count: {charged_s}");
+        let mut lateness = with_defaults(4, 80);
+        let charged_s = lateness.add_tried(action, 1.0, USUAL_S);
+        assert!(!lateness.is_out(&action) && (0.6..0.61).contains(&charged_s), "{charged_s}");
+        // Where the default never is, one is too many.
+        let mut lateness = with_defaults(0, 80);
+        assert!((lateness.add_tried(action, STALLED_S, USUAL_S) - 0.099).abs() < 1e-9 && lateness.is_out(&action));
+    }
+
+    #[test]
+    fn what_the_default_shows_afterwards_excuses_what_was_charged() {
+        let action = situation().arms[0].action;
+        let mut lateness = with_defaults(0, 30);
+        assert!(lateness.add_tried(action, STALLED_S, USUAL_S) > 0.098 && lateness.is_out(&action));
+        assert!(lateness.add_chosen(STALLED_S, USUAL_S) > 2.9e-3);
+        let Excused { of_tried_s, of_chosen_s } = lateness.add_default(STALLED_S, USUAL_S);
+        assert!((of_tried_s - 0.099).abs() < 1e-9 && (of_chosen_s - 3e-3).abs() < 1e-9 && !lateness.is_out(&action));
+        assert_eq!(lateness.add_default(STALLED_S, USUAL_S), Excused::default(), "once");
+        // What becomes slow of itself pays for what was excused.
+        let charged_s: f64 = (0..4).map(|_| lateness.add_tried(action, STALLED_S, USUAL_S)).sum();
+        assert!(lateness.is_out(&action) && (charged_s - 5.0 * 0.099).abs() < 1e-9, "{charged_s}");
+    }
+
+    /// Each of them once.
+    #[test]
+    fn many_slow_choices_are_no_chance() {
+        let mut lateness = with_defaults(4, 80);
+        let actions: BTreeSet<Action> = situation().arms.iter().map(|arm| arm.action).collect();
+        let charged = actions.iter().filter(|action| lateness.add_tried(**action, STALLED_S, USUAL_S) > 0.0).count();
+        assert!(actions.len() > 4 && charged >= actions.len() - 2, "{charged} of {}", actions.len());
+    }
+
+    /// Both are late in 3 % of their calls, for ever, and then what stands is in ten.
+    #[test]
+    fn what_stands_may_be_late_as_often_as_the_default_for_ever() {
+        let mut charged = 0;
+        for seed in 0..20 {
+            let (mut lateness, mut random) = (with_defaults(1, 40), Random::new(seed, 2));
+            let call = |random: &mut Random, share: f64| if random.unit() < share { STALLED_S } else { USUAL_S };
+            for number in 0..20_000 {
+                charged += u32::from(lateness.add_chosen(call(&mut random, 0.03), USUAL_S) > 3.1e-3);
+                if number % 64 == 0 {
+                    lateness.add_default(call(&mut random, 0.03), USUAL_S);
+                }
+            }
+            let often = (0..400).filter(|_| lateness.add_chosen(call(&mut random, 0.3), USUAL_S) > 0.09).count();
+            assert!(often > 50, "seed {seed}: {often}");
+        }
+        assert!(charged < 120, "{charged} of 12,000 late calls");
     }
 }

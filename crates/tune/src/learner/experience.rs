@@ -9,9 +9,11 @@ use super::Expected;
 use super::knobs::Knobs;
 use super::usual::Usual;
 use crate::action::{Action, Arm, Situation};
+use crate::guard::DEFAULTS_FIRST;
 use crate::prior::leaning;
 use crate::state::Context;
 use crate::statistics::{Middle, Tally};
+use crate::trial::INTERRUPTED;
 
 /// How far the logarithm of the truth is from that of the model, for all arms of a family together: NCCL's model is
 /// within a third for most of what it is asked.
@@ -134,6 +136,7 @@ impl Experience {
         let worth = self.worth(&situation.arms[arm].action);
         let seen = self.seen(situation);
         let residual = seconds.ln() - situation.arms[arm].modelled_s.ln() - seen.level;
+        let residual = residual.min(seen.usual_of(situation, arm) + INTERRUPTED.ln());
         let tally = &mut seen.arms[arm];
         // Of a mean of n, a further sample is away by σ²·(1 + 1/n).
         let middle = seen.usual[arm].middle().map_or(tally.mean, |middle| middle.mean(tally.mean));
@@ -328,6 +331,20 @@ fn weaken(tallies: &mut [Tally], variance: f64) {
 }
 
 impl Seen {
+    /// What calls of an arm have taken so far, or the default's if it is new: what is far more was interrupted, and how far says nothing.
+    /// Infinite if nothing is known.
+    fn usual_of(&self, situation: &Situation, arm: usize) -> f64 {
+        let (own, default) = (&self.arms[arm], &self.arms[situation.default]);
+        let modelled = |arm: usize| situation.arms[arm].modelled_s.ln();
+        if own.weight >= 1.0 {
+            own.mean
+        } else if default.weight >= DEFAULTS_FIRST as f64 {
+            default.mean + modelled(situation.default) - modelled(arm)
+        } else {
+            f64::INFINITY
+        }
+    }
+
     /// Of each family, what was played.
     fn played(&self) -> Vec<Vec<(Action, Tally)>> {
         let mut groups = vec![Vec::new(); self.families.len()];
@@ -354,7 +371,7 @@ impl Here<'_> {
     pub(super) fn known(&self, situation: &Situation, arm: usize, offset: Option<(f64, f64)>) -> Known {
         let own = self.own(arm);
         let known = self.of_logs(situation, arm, offset, (own.weight, own.mean));
-        Known { mean: known.mean + self.restless(&own, &self.own(situation.default)), ..known }
+        Known { mean: known.mean + self.restless(&own), ..known }
     }
 
     /// The samples of an arm.
@@ -366,17 +383,12 @@ impl Here<'_> {
         self.seen.and_then(|seen| seen.usual[arm].middle())
     }
 
-    /// What calls like these vary, late ones apart.
+    /// What calls of an arm vary, late ones apart: by itself as far as that is known, else as all do.
     fn noise_of(&self, own: &Tally, middle: Option<Middle>) -> f64 {
-        let usual = |variance: f64| middle.map_or(variance, |middle| middle.variance(variance));
-        self.variance_of(own.weight, own.variance().map(usual)).sqrt()
-    }
-
-    /// A variance of samples of so much weight: by themselves as far as that is known, else as all do.
-    fn variance_of(&self, weight: f64, variance: Option<f64>) -> f64 {
-        let Some(variance) = variance else { return self.noise };
-        let counted = weight - 1.0;
-        (counted * variance + OWN_NOISE * self.noise) / (counted + OWN_NOISE)
+        let Some(variance) = own.variance() else { return self.noise.sqrt() };
+        let usual = middle.map_or(variance, |middle| middle.variance(variance));
+        let counted = own.weight - 1.0;
+        ((counted * usual + OWN_NOISE * self.noise) / (counted + OWN_NOISE)).sqrt()
     }
 
     /// The same of the mean of logarithms, which a call is as likely to be above as below. `own`: the weight of the arm's own
@@ -413,12 +425,12 @@ impl Here<'_> {
         }
     }
 
-    /// How much longer calls of an arm take in the mean than their logarithms say, beside the default's: half the variance
-    /// (exactly so of a normal distribution of the logarithm). What is usually fast and sometimes slow is judged by its sum; what
-    /// makes all of them slow sometimes is no choice's own.
-    fn restless(&self, own: &Tally, default: &Tally) -> f64 {
-        let variance = |tally: &Tally| self.variance_of(tally.weight, tally.variance());
-        0.5 * (variance(own) - variance(default))
+    /// How much longer calls of an arm take in the mean than their logarithms say, beside those of others: half the variance
+    /// (exactly so of a normal distribution of the logarithm). What is usually fast and sometimes slow is judged by its sum.
+    fn restless(&self, own: &Tally) -> f64 {
+        let Some(variance) = own.variance() else { return 0.0 };
+        let counted = own.weight - 1.0;
+        0.5 * counted / (counted + OWN_NOISE) * (variance - self.noise)
     }
 }
 

@@ -208,7 +208,7 @@ impl<'a> Job<'a> {
             let played = self.cluster.play(situation, chosen, self.step);
             let default_s = match chosen == default {
                 true => played.call_s,
-                false => self.cluster.truth_s(situation, default, self.step) * played.shared,
+                false => self.cluster.truth_s(situation, default, self.step) * played.shared + played.stalled_s,
             };
             calls.push(played);
             as_default.push(Played { call_s: default_s, ..played });

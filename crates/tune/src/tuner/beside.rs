@@ -7,7 +7,7 @@ use super::course::{AGAIN, Course, Origin, Phase, Tried};
 use super::tryable::Tryable;
 use super::{Role, Row, Tuner};
 use crate::action::Situation;
-use crate::trial::{Gain, Verdict};
+use crate::trial::{Gain, INTERRUPTED, Verdict};
 
 /// What others may lose, as a share of what the choice that stands has saved of the default's time.
 pub(super) const SHARE: f64 = 0.1;
@@ -123,7 +123,7 @@ impl Tuner {
         if arm == stands {
             course.beside.saved_s += (usual_s - chosen_s).max(0.0);
         } else if course.resting >= course.beside.from {
-            course.beside.lost_s += seconds - chosen_s;
+            course.beside.lost_s += seconds.min(INTERRUPTED * chosen_s) - chosen_s;
         }
     }
 

@@ -42,9 +42,10 @@ const CALM_CALLS: usize = 31;
 const CALM_ENOUGH: usize = 12;
 
 /// The network has changed if the default's calls differ from those before by so much, in the median of the logarithm, and would so seldom
-/// do so by chance. (One case in a thousand needs five calls nearly all of which are beyond all others.)
+/// do so by chance: once in a thousand cases, shared by the three times that they are looked at. (Of five and twelve calls that needs five
+/// that are all beyond all others.)
 const CHANGED: f64 = 0.095_310_18;
-const BY_CHANCE: f64 = 0.001;
+const BY_CHANCE: f64 = 0.001 / 3.0;
 
 /// What the default says of a network that may have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,22 +248,26 @@ impl Course {
         self.suspected_s.push(seconds);
     }
 
-    /// Nothing is suspected, if that is so: what the default has taken is what it takes.
-    pub(super) fn calm_down(&mut self) {
-        if self.drift.is_calm() && !self.is_in_doubt() {
-            self.calm_s.extend(self.suspected_s.drain(..));
-            let surplus = self.calm_s.len().saturating_sub(CALM_CALLS);
-            self.calm_s.drain(..surplus);
+    /// Nothing is suspected, if that is so: what the default has taken is what it takes. Seconds of its calls of which that is known now.
+    pub(super) fn calm_down(&mut self) -> Vec<f64> {
+        if !self.drift.is_calm() || self.is_in_doubt() {
+            return Vec::new();
         }
+        let calm = std::mem::take(&mut self.suspected_s);
+        self.calm_s.extend(&calm);
+        let surplus = self.calm_s.len().saturating_sub(CALM_CALLS);
+        self.calm_s.drain(..surplus);
+        calm
     }
 
     /// An alarm has come of nothing, as far as the default tells. It may have been right all the same, and then most of what the default
     /// took before is of another network: only its last calls count from here on.
-    pub(super) fn dismiss(&mut self) {
+    pub(super) fn dismiss(&mut self) -> Vec<f64> {
         self.dismissed += 1;
-        self.calm_down();
+        let calm = self.calm_down();
         let surplus = self.calm_s.len().saturating_sub(CALM_ENOUGH);
         self.calm_s.drain(..surplus);
+        calm
     }
 
     /// Is it known what the default takes in this network?

@@ -10,8 +10,8 @@ use crate::action::Situation;
 /// So many calls wait at most until it is known what their times mean.
 const WAITING_MAX: usize = 32;
 
-/// Five of the default's calls tell, unless some of them or of those before were late for reasons of their own: then so many are asked for
-/// at most.
+/// Five of the default's calls tell, unless they differ from those before and that may be chance, as it may where some are late for reasons of
+/// their own: then so many are asked for at most.
 const ASKED_MAX: usize = 3 * BASELINE;
 
 /// A context in doubt, in which the default is called some times; whatever went on goes on afterwards.
@@ -80,7 +80,7 @@ impl Tuner {
     /// stands, the sentinel decides, by calls of the same time.
     fn dismissed(&mut self, situation: &Situation, course: &mut Course, doubted: Doubted) {
         let Doubted { suspect, calls, .. } = doubted;
-        course.dismiss();
+        self.show_lateness(situation, &course.dismiss());
         self.learner.doubted(situation, suspect);
         if course.stands() == Some(suspect) {
             let before = course.waiting.len().saturating_sub(calls.len());
@@ -111,6 +111,8 @@ impl Tuner {
         // What is tried for the first time says nothing about the network; it waits only if there is a reason.
         let waits = if counts { !course.drift.is_calm() } else { course.drift.is_suspicious() };
         if waits || course.is_in_doubt() {
+            // More than all that may be asked for are those that a schedule repeats.
+            course.waiting.truncate(4 * WAITING_MAX);
             course.waiting.push((arm, seconds));
         } else {
             self.learner.observe(situation, arm, seconds);
@@ -124,6 +126,11 @@ impl Tuner {
             let (arm, seconds) = course.waiting.remove(0);
             self.learner.observe(situation, arm, seconds);
         }
+    }
+
+    /// Calls of the default in a network that is what it was: some may be late for reasons of their own.
+    pub(super) fn show_lateness(&mut self, situation: &Situation, default_s: &[f64]) {
+        default_s.iter().for_each(|&seconds| self.guard.shows_lateness(&situation.context, seconds));
     }
 
     fn learn_waiting(&mut self, situation: &Situation, course: &mut Course) {

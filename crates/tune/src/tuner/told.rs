@@ -4,13 +4,15 @@ use super::{Course, Tuner};
 use crate::action::{Choice, Situation};
 
 impl Tuner {
-    /// The longest of several calls of which the mean is observed took so many seconds: while their arm is tried, that may be enough to
-    /// put it out.
-    pub fn observe_longest(&mut self, situation: &Situation, arm: usize, seconds: f64) {
-        let Some(tried) = situation.arms.get(arm).filter(|_| arm != situation.default) else { return };
+    /// The longest of several calls whose mean is observed next took so many seconds, if none of them sticks out more than the default's:
+    /// while their arm is tried, that may be enough to put it out. If the mean is late as well, that tells.
+    pub fn observe_longest(&mut self, situation: &Situation, arm: usize, [mean_s, longest_s]: [f64; 2]) {
+        if arm == situation.default || arm >= situation.arms.len() {
+            return;
+        }
         let stands = self.course(&situation.context).and_then(Course::stands) == Some(arm);
-        if !stands && self.guard.is_slow(&situation.context, seconds) {
-            self.guard.veto(&situation.context, tried.action);
+        if !stands && !self.guard.is_slow(&situation.context, mean_s) {
+            self.guard.was_late_once(situation, arm, longest_s);
         }
     }
 
