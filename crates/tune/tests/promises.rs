@@ -102,9 +102,9 @@ const FIVE_TIMES: [Limits; 2] = [
     Limits { job: 1.02, context: 1.06, beyond: 10, over_best: 0.05 },
 ];
 
-/// Twice as slow: of 160 seeds 20 contexts of 1,120 beyond 2 %, one of them 3.1 %, and three jobs, one of them 3.2 %, and 2.8 % over the best.
+/// Twice as slow: of 160 seeds 21 contexts of 1,120 beyond 2 %, one of them 3.2 %, and two jobs, one of them 2.1 %, and 2.9 % over the best.
 const TWICE: [Limits; 2] = [
-    Limits { job: 1.035, context: 1.05, beyond: 36, over_best: 0.03 },
+    Limits { job: 1.03, context: 1.05, beyond: 36, over_best: 0.03 },
     Limits { job: 1.06, context: 1.06, beyond: 50, over_best: 0.05 },
 ];
 
@@ -261,7 +261,7 @@ fn what_is_better_in_the_median_and_worse_in_the_mean_is_not_chosen() {
 fn the_best_learner_ships() {
     let machine = Cluster::named("study-100gbe:4x1").expect("it is built in");
     let workload = Workload::named("data-parallel", 4, 1).expect("it is known");
-    let (iterations, seeds) = if long() { (500, 1..11) } else { (500, 1..4) };
+    let (iterations, seeds) = if long() { (500, 1..21) } else { (500, 1..4) };
     let rows = learners(|seed| cluster(&machine, seed), &workload, iterations, seeds.clone());
     println!("seeds {seeds:?}\n{}", Comparison(rows.clone()));
     assert_eq!(rows.len(), 6);

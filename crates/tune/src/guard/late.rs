@@ -17,11 +17,15 @@ const STANDS: f64 = 1e-4;
 /// Of calls of what stands, one in so many may be late where the default never is: more are its own.
 const SELDOM: f64 = 60.0;
 
+/// That the default is never late, so many of its calls do not tell.
+const FEW: f64 = 60.0;
+
 /// What is late by more than so many times as much as the default in the mean is charged with the rest.
 const AS_LATE: f64 = 4.0;
 
-/// What a call leaves of what those before it say, of what goes on for ever: two hundred count.
-const KEEP: f64 = 0.995;
+/// What a call leaves of what those before it say: two hundred count of the default, and a thousand of what stands, which has so many.
+const KEPT_OF_DEFAULT: f64 = 0.995;
+const KEPT_OF_CHOSEN: f64 = 0.999;
 
 /// Calls, and those of them that were late.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,9 +71,15 @@ impl Late {
     }
 
     /// The same of calls that go on for ever.
-    fn add_to_last(&mut self, more_s: Option<f64>) {
-        [&mut self.calls, &mut self.late, &mut self.more_s].into_iter().for_each(|it| *it *= KEEP);
+    fn add_to_last(&mut self, more_s: Option<f64>, kept: f64) {
+        let Late { calls, late, more_s: all_s, charged_s, .. } = self;
+        [calls, late, all_s, charged_s].into_iter().for_each(|it| *it *= kept);
         self.add(more_s);
+    }
+
+    /// As if one more had been late.
+    fn and_one(&self) -> Late {
+        Late { late: self.late + 1.0, ..*self }
     }
 
     /// If these are the default's: is it chance, as likely as that, that so many of those were late? Of all late calls, as many would be those
@@ -81,9 +91,14 @@ impl Late {
         self.late >= 0.5 && binomial_tail(all as u64, late as u64, share) >= chance
     }
 
-    /// Of a late call, if these are the default's: seconds that its own late calls do not explain.
-    fn beyond(&self, more_s: f64) -> f64 {
-        (more_s - AS_LATE * self.more_s / self.late).max(0.0)
+    /// Of a late call, if these are the default's: seconds that its own late calls explain.
+    fn explained_s(&self) -> f64 {
+        AS_LATE * self.more_s / self.late
+    }
+
+    /// If these are the default's: may that be chance, of a choice and of all that is tried together? A single call says little of a choice.
+    fn excuses_tried(&self, choice: &Late, all: &Late) -> bool {
+        self.excuses(all, TRIED) && (choice.late < 2.0 || self.excuses(choice, TRIED))
     }
 }
 
@@ -96,6 +111,11 @@ impl Lateness {
     /// Another choice stands, or none.
     pub(super) fn stands_anew(&mut self) {
         self.of_chosen = Late::default();
+    }
+
+    /// Is the default late now and then?
+    pub(super) fn is_of_default(&self) -> bool {
+        self.of_default.late >= 0.5
     }
 
     /// Is something out?
@@ -114,21 +134,24 @@ impl Lateness {
     /// A call of the default, in a network that is what it was. What was charged before may turn out to be no fault.
     pub(super) fn add_default(&mut self, seconds: f64, usual_s: f64) -> Excused {
         let more_s = is_late(seconds, usual_s).then_some(seconds - usual_s);
-        self.of_default.add_to_last(more_s);
+        self.of_default.add_to_last(more_s, KEPT_OF_DEFAULT);
         let mut excused = Excused::default();
         if more_s.is_none() {
             return excused;
         }
         let Lateness { of_default, of_chosen, of_tried, by_action, out } = self;
-        if of_default.excuses(of_tried, TRIED) {
-            for (action, late) in by_action.iter_mut().filter(|(_, late)| of_default.excuses(late, TRIED)) {
-                out.remove(action);
-                excused.of_tried_s += late.charged_s;
-                late.excused_s += std::mem::take(&mut late.charged_s);
-            }
+        let each_s = of_default.explained_s();
+        for (action, late) in by_action.iter_mut().filter(|(_, late)| of_default.excuses_tried(late, of_tried)) {
+            out.remove(action);
+            // What is beyond that stays charged.
+            let back_s = (each_s * late.late - late.excused_s).clamp(0.0, late.charged_s);
+            late.charged_s -= back_s;
+            late.excused_s += back_s;
+            excused.of_tried_s += back_s;
         }
         if of_default.excuses(of_chosen, STANDS) {
-            excused.of_chosen_s = std::mem::take(&mut of_chosen.charged_s);
+            excused.of_chosen_s = (each_s * of_chosen.late).min(of_chosen.charged_s);
+            of_chosen.charged_s -= excused.of_chosen_s;
         }
         excused
     }
@@ -142,7 +165,7 @@ impl Lateness {
         if more_s.is_none() {
             return true;
         }
-        let is_excused = self.of_default.excuses(late, TRIED) && self.of_default.excuses(&self.of_tried, TRIED);
+        let is_excused = self.of_default.excuses_tried(late, &self.of_tried);
         if !is_excused {
             self.out.insert(action);
         }
@@ -154,7 +177,7 @@ impl Lateness {
         let (is_excused, all_s) = (self.see_tried(action, seconds, usual_s), seconds - usual_s);
         let Some(late) = self.by_action.get_mut(&action).filter(|_| is_late(seconds, usual_s)) else { return all_s };
         let charged_s = if is_excused {
-            self.of_default.beyond(all_s)
+            (all_s - self.of_default.explained_s()).max(0.0)
         } else {
             // It was no chance before, either.
             all_s + std::mem::take(&mut late.excused_s)
@@ -169,14 +192,16 @@ impl Lateness {
     pub(super) fn add_chosen(&mut self, seconds: f64, usual_s: f64) -> f64 {
         let all_s = seconds - usual_s;
         let more_s = is_late(seconds, usual_s).then_some(all_s);
-        self.of_chosen.add_to_last(more_s);
+        self.of_chosen.add_to_last(more_s, KEPT_OF_CHOSEN);
         if more_s.is_none() {
             return all_s;
         }
-        let is_seldom = self.of_chosen.late <= 1.0 + (self.of_chosen.calls / SELDOM).floor();
-        let charged_s = if self.of_default.excuses(&self.of_chosen, STANDS) {
-            self.of_default.beyond(all_s)
-        } else if is_seldom {
+        let Lateness { of_default, of_chosen, .. } = &*self;
+        let is_seldom = of_chosen.late <= 1.0 + (of_chosen.calls / SELDOM).floor();
+        let is_unknown = of_default.calls < FEW && of_default.and_one().excuses(of_chosen, STANDS);
+        let charged_s = if of_default.excuses(of_chosen, STANDS) {
+            (all_s - of_default.explained_s()).max(0.0)
+        } else if is_seldom || is_unknown {
             all_s.min((INTERRUPTED - 1.0) * usual_s)
         } else {
             all_s
@@ -217,6 +242,7 @@ mod tests {
         let mut lateness = with_defaults(4, 80);
         let charged_s = lateness.add_tried(action, 1.0, USUAL_S);
         assert!(!lateness.is_out(&action) && (0.6..0.61).contains(&charged_s), "{charged_s}");
+        assert!(lateness.add_default(STALLED_S, USUAL_S).of_tried_s < 1e-9, "and stays charged");
         // Where the default never is, one is too many.
         let mut lateness = with_defaults(0, 80);
         assert!((lateness.add_tried(action, STALLED_S, USUAL_S) - 0.099).abs() < 1e-9 && lateness.is_out(&action));
@@ -245,7 +271,7 @@ mod tests {
         assert!(actions.len() > 4 && charged >= actions.len() - 2, "{charged} of {}", actions.len());
     }
 
-    /// Both are late in 3 % of their calls, for ever, and then what stands is in ten.
+    /// Both are late in 3 % of their calls, for ever, and then what stands is in 15 %.
     #[test]
     fn what_stands_may_be_late_as_often_as_the_default_for_ever() {
         let mut charged = 0;
@@ -258,7 +284,7 @@ mod tests {
                     lateness.add_default(call(&mut random, 0.03), USUAL_S);
                 }
             }
-            let often = (0..400).filter(|_| lateness.add_chosen(call(&mut random, 0.3), USUAL_S) > 0.09).count();
+            let often = (0..4000).filter(|_| lateness.add_chosen(call(&mut random, 0.15), USUAL_S) > 0.09).count();
             assert!(often > 50, "seed {seed}: {often}");
         }
         assert!(charged < 120, "{charged} of 12,000 late calls");

@@ -104,6 +104,9 @@ const RECALLED_MAX: f64 = 2.0;
 /// much from then on. As much as choices of a family differ.
 const AFTER_CHANGE: f64 = 0.12;
 
+/// Up to so many samples are the first of an arm.
+const FIRST: f64 = 4.0;
+
 /// How an arm's calls vary by itself is believed as far as it has more samples than that; all arms together say the rest.
 const OWN_NOISE: f64 = 8.0;
 
@@ -129,14 +132,23 @@ impl Experience {
         self.knobs.as_ref().map_or(0.0, |(knobs, _)| knobs.worth(action))
     }
 
-    /// Adds a time.
-    pub fn add(&mut self, situation: &Situation, arm: usize, seconds: f64) {
+    /// Adds a time. Seconds of it that count: those of a late call say less than it took.
+    pub fn add(&mut self, situation: &Situation, arm: usize, seconds: f64) -> f64 {
         self.reckon();
         let noise = self.noise_deviation();
         let worth = self.worth(&situation.arms[arm].action);
         let seen = self.seen(situation);
         let residual = seconds.ln() - situation.arms[arm].modelled_s.ln() - seen.level;
-        let residual = residual.min(seen.usual_of(situation, arm) + INTERRUPTED.ln());
+        let late = INTERRUPTED.ln();
+        let residual = residual.min(seen.usual_of(situation, arm) + late);
+        let counted_s = situation.arms[arm].modelled_s * (residual + seen.level).exp();
+        // One of the first may have been late before it was known what is usual.
+        let [own, of_family] = [(&mut seen.arms[arm], 0.0), (&mut seen.families[situation.family_of[arm]], worth)];
+        for (tally, less) in [own, of_family, (&mut seen.own[arm], 0.0)] {
+            if tally.weight <= FIRST {
+                tally.lower_to(residual - less + late);
+            }
+        }
         let tally = &mut seen.arms[arm];
         // Of a mean of n, a further sample is away by σ²·(1 + 1/n).
         let middle = seen.usual[arm].middle().map_or(tally.mean, |middle| middle.mean(tally.mean));
@@ -150,6 +162,7 @@ impl Experience {
             // A straggler is no noise that one could average.
             self.noise.add(square.min(4.0 * noise.powi(2).max(0.01)), 0.995);
         }
+        counted_s
     }
 
     /// Now and then: what knobs are worth by all that was seen.

@@ -125,14 +125,14 @@ impl Learner for Thompson {
             let off = (seconds / situation.arms[arm].modelled_s).ln();
             self.experience.anchor(situation, off, Anchor::Provisional);
         }
-        self.experience.add(situation, arm, seconds);
+        let counted_s = self.experience.add(situation, arm, seconds);
         if self.experience.anchored(&situation.context) == Anchor::Provisional {
             // What is the family's, and what the model's, is not known yet.
             return;
         }
         let Situation { state, arms, .. } = situation;
         // What the network has become is no property of a family.
-        let residual = seconds.ln() - arms[arm].modelled_s.ln() - self.experience.level(&situation.context);
+        let residual = counted_s.ln() - arms[arm].modelled_s.ln() - self.experience.level(&situation.context);
         let residual = residual - self.experience.worth(&arms[arm].action);
         let kind = (state.collective, arms[arm].action.family);
         let ridge = self.shared.entry(kind).or_insert_with(|| Ridge::believing(&BELIEVED));

@@ -9,6 +9,7 @@ use crate::action::Situation;
 
 /// So many calls wait at most until it is known what their times mean.
 const WAITING_MAX: usize = 32;
+const WAITING_LAST: usize = 4 * WAITING_MAX;
 
 /// Five of the default's calls tell, unless they differ from those before and that may be chance, as it may where some are late for reasons of
 /// their own: then so many are asked for at most.
@@ -85,7 +86,7 @@ impl Tuner {
         if course.stands() == Some(suspect) {
             let before = course.waiting.len().saturating_sub(calls.len());
             let of_it = course.waiting[..before].iter().filter(|(arm, _)| *arm == suspect);
-            course.sentinel.begin_anew(of_it.map(|(_, seconds)| *seconds));
+            course.sentinel.begin_anew(of_it.map(|(_, seconds)| self.counted_s(situation, *seconds)));
         }
         self.learn_waiting(situation, course);
         for (arm, role, seconds) in calls {
@@ -111,9 +112,10 @@ impl Tuner {
         // What is tried for the first time says nothing about the network; it waits only if there is a reason.
         let waits = if counts { !course.drift.is_calm() } else { course.drift.is_suspicious() };
         if waits || course.is_in_doubt() {
-            // More than all that may be asked for are those that a schedule repeats.
-            course.waiting.truncate(4 * WAITING_MAX);
-            course.waiting.push((arm, seconds));
+            // More than these are calls that a schedule repeats while the default is asked.
+            if course.waiting.len() < WAITING_LAST {
+                course.waiting.push((arm, seconds));
+            }
         } else {
             self.learner.observe(situation, arm, seconds);
         }

@@ -108,7 +108,7 @@ impl Tuner {
                 }
             }
         }
-        course.calm_down();
+        self.show_lateness(situation, &course.calm_down());
         default_s
     }
 }

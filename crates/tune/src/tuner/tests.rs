@@ -97,13 +97,14 @@ fn what_is_no_choice_does_not_stand_and_is_not_tried() {
 /// the sums count.
 #[test]
 fn one_long_call_of_several_is_enough_while_something_is_tried() {
-    for (longest_s, is_out) in [(2.5e-3, false), (4e-3, true)] {
+    // In the last case the default's are late as well, which excuses it.
+    for (longest_s, default_s, is_out) in [(2.5e-3, 1e-3, false), (4e-3, 1e-3, true), (4e-3, 5e-3, false)] {
         let mut tuner = Tuner::shipped(1);
         // Nobody knows the default yet.
         tuner.observe_longest(&situation(), 3, [1e-3, 1.0]);
         play(&mut tuner, 20, 1, third);
         tuner.observe_longest(&situation(), 3, [1e-3, longest_s]);
-        tuner.observe_longest(&situation(), situation().default, [1e-3, 1.0]);
+        tuner.observe_longest(&situation(), situation().default, [1e-3, default_s]);
         assert_eq!(!play(&mut tuner, 600, 2, third).contains(&3), is_out, "{longest_s}");
     }
     let mut tuner = Tuner::shipped(1);

@@ -4,14 +4,17 @@ use super::{Course, Tuner};
 use crate::action::{Choice, Situation};
 
 impl Tuner {
-    /// The longest of several calls whose mean is observed next took so many seconds, if none of them sticks out more than the default's:
-    /// while their arm is tried, that may be enough to put it out. If the mean is late as well, that tells.
+    /// The longest of several calls whose mean is observed next took so many seconds, less what the default's stick out as a rule. While
+    /// their arm is tried, that may be enough to put it out, unless the default's are late, too. If the mean is late as well, that tells.
     pub fn observe_longest(&mut self, situation: &Situation, arm: usize, [mean_s, longest_s]: [f64; 2]) {
-        if arm == situation.default || arm >= situation.arms.len() {
+        let context = &situation.context;
+        if self.guard.is_slow(context, mean_s) || !self.guard.is_slow(context, longest_s) || arm >= situation.arms.len()
+        {
             return;
         }
-        let stands = self.course(&situation.context).and_then(Course::stands) == Some(arm);
-        if !stands && !self.guard.is_slow(&situation.context, mean_s) {
+        if arm == situation.default {
+            self.guard.shows_lateness(context, longest_s);
+        } else if self.course(context).and_then(Course::stands) != Some(arm) {
             self.guard.was_late_once(situation, arm, longest_s);
         }
     }

@@ -40,7 +40,7 @@ fn what_was_told_is_not_told_again() {
     let mut experience = Experience::default();
     assert_eq!(experience.recall(&situation, &told), 6);
     assert_eq!(experience.lessons(&situation), []);
-    (0..3).for_each(|_| experience.add(&situation, 2, 4e-3));
+    (0..3).for_each(|_| _ = experience.add(&situation, 2, 4e-3));
     let lessons = experience.lessons(&situation);
     assert_eq!(lessons.len(), 1, "{lessons:?}");
     let (lesson, mean) = (lessons[0], (4e-3 / situation.arms[2].modelled_s).ln());
