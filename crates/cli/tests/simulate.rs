@@ -14,6 +14,10 @@ use support::{paceline, run};
 const LIMIT: Duration = Duration::from_secs(60);
 /// Part of data/study_calibration.csv: two models, two networks; and a row without a throughput.
 const STUDY: &str = "tests/data/study.csv";
+
+/// All of the study's cells, with what is predicted of them.
+const CELLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/runs/2026-11-27-study-cells");
+
 /// What a prediction of 32 workers is meant to take, and how many times that without optimisation: as in the predictor's `scale.rs`.
 const PREDICTED_US: f64 = 1e3;
 const SLACK: f64 = if cfg!(debug_assertions) { 10.0 } else { 1.0 };
@@ -151,13 +155,42 @@ fn every_row_of_a_study_is_predicted() {
     let off = first["predicted_samples_per_s"].as_f64().expect("a number") / 925.02 - 1.0;
     assert!(off.abs() < 0.05 && (first["error"].as_f64().expect("a number") - off).abs() < 1e-9, "{first}");
     let errors = report["errors"].as_array().expect("a list");
-    assert_eq!(errors.last().expect("of all")["method"], "all");
+    let of_all = errors.last().expect("of all");
+    let within = rows.iter().filter(|row| {
+        let [low, high] = ["low_samples_per_s", "high_samples_per_s"].map(|name| row[name].as_f64().expect(name));
+        row["samples_per_s"].as_f64().is_some_and(|measured| low <= measured && measured <= high)
+    });
+    assert_eq!((&of_all["method"], of_all["within"].as_u64()), (&Value::from("all"), Some(within.count() as u64)));
     // Two models and two networks with three numbers of workers each; two methods of each were measured.
     let regrets = report["choices"].as_array().expect("a list").iter().map(|choice| choice["regret"].as_f64());
     let regrets: Vec<f64> = regrets.collect::<Option<_>>().expect("numbers");
     assert!(regrets.len() == 12 && regrets.iter().all(|regret| (0.0..1.0).contains(regret)), "{regrets:?}");
     let mean = report["mean_regret"].as_f64().expect("a number");
     assert!((mean - regrets.iter().sum::<f64>() / 12.0).abs() < 1e-12 && mean <= 0.02, "{mean}: {regrets:?}");
+}
+
+/// The study's cells as they are kept are what is predicted of them.
+#[test]
+fn the_cells_that_are_kept_are_predicted() {
+    let (study, page) = (format!("{CELLS}/cells.csv"), format!("{CELLS}/README.md"));
+    let (json, page) = (scratch_file("cells.json"), fs::read_to_string(page).expect("the page"));
+    run(paceline(&["simulate", "--study", &study, "--json", &json.to_string_lossy()]), LIMIT).expect_code(0);
+    let report = read(&json);
+    let rows = report["rows"].as_array().expect("a list");
+    let text = |row: &Value, name: &str| row[name].as_str().expect(name).to_owned();
+    for row in rows {
+        let table = page.split("\n## ").find(|part| part.starts_with(&text(row, "model"))).expect("a table");
+        let columns = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+        let lines: Vec<Vec<String>> = table.lines().filter(|line| line.starts_with('|')).map(columns).collect();
+        let place = lines[0].iter().position(|name| *name == text(row, "method")).expect("a column");
+        let where_ = format!("{}, {}", text(row, "network"), row["workers"]);
+        let line = lines.iter().find(|line| line[1] == where_ || line[1] == format!("{where_} in one host"));
+        let kept: f64 = line.expect("a line")[place].trim_end_matches(" \\*").parse().expect("a number");
+        let predicted = row["predicted_samples_per_s"].as_f64().expect("a number");
+        // Four digits are kept, or one behind the point.
+        assert!((predicted / kept - 1.0).abs() < 6e-4 || (predicted - kept).abs() < 0.051, "{kept} is kept of {row}");
+    }
+    assert_eq!(rows.len(), 252);
 }
 
 /// Columns of a table stay what they are, whatever predictions are called.

@@ -42,6 +42,8 @@ struct Spread {
     median_error: f64,
     p90_error: f64,
     max_error: f64,
+    /// How many of them lie in their 95 % interval.
+    within: usize,
 }
 
 /// A row, its prediction, and how far that is off.
@@ -193,12 +195,16 @@ fn spreads(predicted: &[Predicted<'_>]) -> Vec<Spread> {
     }
     let spread = |method: &str, of: &dyn Fn(&StudyRow) -> bool| {
         let errors = Errors::of(predicted.iter().filter(|one| of(one.row)).filter_map(|one| one.error));
+        let is_within = |one: &&Predicted<'_>| {
+            one.row.samples_per_s.is_some_and(|measured| (one.interval.0..=one.interval.1).contains(&measured))
+        };
         Spread {
             method: method.to_owned(),
             predictions: errors.rows,
             median_error: errors.median,
             p90_error: errors.p90,
             max_error: errors.worst,
+            within: predicted.iter().filter(|one| of(one.row)).filter(is_within).count(),
         }
     };
     let each = methods.iter().map(|method| spread(method, &|row| row.method.eq_ignore_ascii_case(method)));
@@ -229,7 +235,7 @@ fn show(predicted: &[Predicted<'_>], report: &Report, out: &mut dyn Write) -> io
     if report.errors.is_empty() {
         return Ok(());
     }
-    let mut table = new_table(&["method", "rows", "median error", "90th percentile", "largest"], 1);
+    let mut table = new_table(&["method", "rows", "median error", "90th percentile", "largest", "in the interval"], 1);
     for spread in &report.errors {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         table.add_row([
@@ -238,6 +244,7 @@ fn show(predicted: &[Predicted<'_>], report: &Report, out: &mut dyn Write) -> io
             percent(spread.median_error),
             percent(spread.p90_error),
             percent(spread.max_error),
+            spread.within.to_string(),
         ]);
     }
     writeln!(out, "\n{table}")?;

@@ -81,7 +81,11 @@ impl Case {
         let on_byteps = known.is_some() && strategy.arch.name == "ps";
         let hooks = row.workers > 1 && known.is_some_and(|&(name, _)| name == BYTESCHEDULER_A2A);
         if hooks {
-            profile.update_s += HOOKS_S * profile.tensors.len() as f64;
+            let hooks_s = HOOKS_S * profile.tensors.len() as f64;
+            profile.update_s += hooks_s;
+            // Of other models they may as well be half of that, or half as much again.
+            let all_s = profile.forward_s() + profile.backward_s() + profile.update_s;
+            profile.uncertainty = Some(profile.uncertainty.unwrap_or(0.0).max(0.5 * hooks_s / all_s));
         }
         let doubt = hooks.then_some(
             "what hooks in Python cost is known of ResNet-50 with 4 workers only, and what handing over partitions takes follows \
