@@ -1,5 +1,6 @@
 mod beside;
 mod doubt;
+mod late;
 
 use super::*;
 use crate::action::tests;

@@ -1,0 +1,42 @@
+//! Calls that are late for reasons of their own, or of nobody's.
+
+use super::*;
+
+const STALLED_S: f64 = 0.1;
+
+/// Whether a call is late, of so many in a thousand: drawn from its number, whatever is played.
+fn is_late(in_thousand: u64, seed: u64, call: u64) -> bool {
+    Random::new(seed, call).below(1000) < in_thousand as usize
+}
+
+fn third_stands(tuner: &Tuner) -> bool {
+    matches!(standing(tuner), Standing::Chosen(choice, _) if situation().arm_of(choice) == 3)
+}
+
+/// One call in thirty, a hundred times as long as the others, whatever it takes: what is best is found, and what stands is not given up.
+#[test]
+fn what_is_late_whatever_is_played_hides_no_choice() {
+    let mut stands = 0;
+    for seed in 0..20 {
+        let mut tuner = Tuner::shipped(seed);
+        let truth = |arm, call| third(arm, call) + if is_late(33, seed, call) { STALLED_S } else { 0.0 };
+        play(&mut tuner, 6000, seed, truth);
+        stands += usize::from(third_stands(&tuner));
+        assert_eq!(tuner.courses().next().expect("a context").1.drifts, 0, "seed {seed}");
+    }
+    assert!(stands >= 16, "found by {stands} of 20");
+}
+
+/// One call in ten of the best, and of no other, takes a hundred times as long: in the sum it is the worst of all.
+#[test]
+fn a_choice_that_is_late_of_itself_does_not_stand() {
+    for seed in 0..20 {
+        let mut tuner = Tuner::shipped(seed);
+        let is_own = |arm: usize, call: u64| arm == 3 && is_late(100, seed, call);
+        let truth = |arm, call| third(arm, call) + if is_own(arm, call) { STALLED_S } else { 0.0 };
+        let played = play(&mut tuner, 3000, seed, truth);
+        assert!(!third_stands(&tuner), "seed {seed}");
+        let calls = played.iter().filter(|&&arm| arm == 3).count();
+        assert!(calls < 150, "seed {seed}: {calls} of 3000");
+    }
+}
