@@ -172,14 +172,15 @@ impl Guard {
         let watch = self.watches.entry(situation.context).or_default();
         watch.calls += 1;
         if arm == situation.default {
-            let was_known = watch.usual_s.is_some();
+            let is_first = watch.usual_s.is_none();
             push(&mut watch.default_s, seconds, REMEMBERED);
             watch.usual_s = watch.reckon_usual_s();
             // What is allowed follows from what is usual: late calls are no reason to allow more.
             let counted = |seconds: f64| watch.usual_s.map_or(seconds, |usual_s| seconds.min(VETO * usual_s));
-            let before_s: f64 =
-                watch.default_s.iter().rev().skip(1).map(|&before_s| before_s - counted(before_s)).sum();
-            let (counted_s, too_much_s) = (counted(seconds), if was_known { 0.0 } else { before_s });
+            let counted_s = counted(seconds);
+            // Of those before it was known.
+            let before = watch.default_s.iter().rev().skip(1).filter(|_| is_first);
+            let too_much_s: f64 = before.map(|&before_s| before_s - counted(before_s)).sum();
             for account in self.accounts(&situation.context) {
                 account.add(counted_s);
                 account.usual_s -= too_much_s;
@@ -207,12 +208,13 @@ impl Guard {
     fn look_at_unseen(&mut self, context: &Context) {
         let Some(watch) = self.watches.get_mut(context) else { return };
         let Some(usual_s) = watch.usual_s else { return };
-        for seconds in std::mem::take(&mut watch.unseen) {
-            let excused = self.watches.get_mut(context).map(|watch| watch.late.add_default(seconds, usual_s));
-            let Excused { of_tried_s, of_chosen_s } = excused.unwrap_or_default();
-            if of_chosen_s > 0.0 {
-                self.watches.entry(*context).or_default().longest_s = 0.0;
-            }
+        let unseen = std::mem::take(&mut watch.unseen);
+        let excused: Vec<Excused> =
+            unseen.into_iter().map(|seconds| watch.late.add_default(seconds, usual_s)).collect();
+        if excused.iter().any(|it| it.of_chosen_s > 0.0) {
+            watch.longest_s = 0.0;
+        }
+        for Excused { of_tried_s, of_chosen_s } in excused {
             for account in self.accounts(context) {
                 account.excess_s -= of_tried_s;
                 account.standing_s -= of_chosen_s;
@@ -290,7 +292,7 @@ impl Guard {
 
     /// Is a call so slow that it may be a veto while something is tried?
     pub fn is_slow(&self, context: &Context, seconds: f64) -> bool {
-        self.default_seconds(context).is_some_and(|usual_s| seconds > VETO * usual_s)
+        self.default_seconds(context).is_some_and(|usual_s| late::is_late(seconds, usual_s))
     }
 
     /// A choice is out, until the network changes.
