@@ -30,7 +30,7 @@ struct paceline_nccl_sample {
     uint32_t threads;  /* of each channel */
 };
 
-/* 3 in this header; raised when a function or the sample changes. */
+/* 4 in this header; raised when a function or the sample changes. */
 uint32_t paceline_nccl_interface(void);
 
 /* Checks a policy (TOML or CSV, UTF-8, not terminated) and keeps it. 0: done. 1: refused, and the reason stands in message,
@@ -64,6 +64,13 @@ int paceline_nccl_record(int wanted);
 /* Fetches samples, the oldest first; returns how many. docs/json.md says how a program writes them down for `paceline tune`, with
  * what an iteration took and what calls are for. */
 size_t paceline_nccl_samples(struct paceline_nccl_sample *samples, size_t capacity);
+
+/* What NCCL's own model says of calls of this kind (function, power of two of bytes, ranks, hosts): the table of costs, in us, that it
+ * has handed over with the first of them, algorithm after algorithm with a cost for each protocol; -1: NCCL does not offer it. Returns
+ * how many there are, and writes as many as there is room for; of_bytes gets the bytes of that call, protocols the costs of an algorithm.
+ * Either may be null. 0: there is none, as up to NCCL 2.21. */
+size_t paceline_nccl_costs(int function, uint64_t bytes, uint32_t ranks, uint32_t hosts, float *costs_us, size_t capacity,
+                           uint64_t *of_bytes, uint32_t *protocols);
 
 /* How many collectives were recorded and became no sample: there was no room, or NCCL gave no times for all channels. */
 uint64_t paceline_nccl_samples_lost(void);

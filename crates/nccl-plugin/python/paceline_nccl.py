@@ -23,7 +23,7 @@ import json
 import math
 import os
 
-_INTERFACE = 3
+_INTERFACE = 4
 
 # NCCL's names, in the order of its numbers.
 _FUNCTIONS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
@@ -32,6 +32,11 @@ _PROTOCOLS = ("LL", "LL128", "Simple")
 
 # What calls may be for, as `write_samples` takes it.
 _PARALLELISMS = ("data", "tensor", "pipeline", "sharded")
+
+
+# Costs of a call at most: seven algorithms with three protocols, and some more.
+_COSTS_MAX = 32
+_WORD, _NUMBER, _COSTS = ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_float)
 
 
 class PolicyError(ValueError):
@@ -79,6 +84,7 @@ class Tuner:
             "paceline_nccl_decisions": (None, [ctypes.POINTER(number), ctypes.POINTER(number)]),
             "paceline_nccl_record": (ctypes.c_int, [ctypes.c_int]),
             "paceline_nccl_samples": (size, [ctypes.POINTER(Sample), size]),
+            "paceline_nccl_costs": (size, [ctypes.c_int, number, _WORD, _WORD, _COSTS, size, _NUMBER, ctypes.POINTER(_WORD)]),
             "paceline_nccl_samples_lost": (number, []),
         }
         for name, (result, arguments) in signatures.items():
@@ -147,6 +153,20 @@ class Tuner:
         samples = (Sample * 1024)()
         return list(samples[: self._library.paceline_nccl_samples(samples, len(samples))])
 
+    def costs(self, sample):
+        """What NCCL's own model says of calls like that of a sample: the bytes of the first of them, and its table of costs in us, a row
+        for each algorithm with a cost for each protocol, None where NCCL does not offer it. None: NCCL has handed over none, as up to
+        2.21.
+        """
+        costs, bytes_, width = (ctypes.c_float * _COSTS_MAX)(), ctypes.c_uint64(), _WORD()
+        kind = (sample.function, sample.bytes, sample.ranks, sample.hosts)
+        into = (costs, _COSTS_MAX, ctypes.byref(bytes_), ctypes.byref(width))
+        count, width = self._library.paceline_nccl_costs(*kind, *into), width.value
+        if count == 0:
+            return None
+        known = [cost if math.isfinite(cost) and cost >= 0 else None for cost in costs[:count]]
+        return bytes_.value, [known[first : first + width] for first in range(0, count, width)]
+
     def collect(self, most=16):
         """Takes what was recorded since the last time out of the library, for `write_samples`, which does it, too: the library has room
         for 1024 samples, so call it after every iteration that is recorded, on every rank. Of calls of one kind (communicator,
@@ -186,7 +206,8 @@ class Tuner:
             # One line says it for the round.
             times = [iteration_s] + [None] * len(kept)
             labels = [_checked(label(sample) if callable(label) else label) for sample in kept]
-            lines = [_line(sample, number, lost, time, said) for sample, time, said in zip(kept, times, labels)]
+            costs = self._costs_by_kind(kept)
+            lines = [_line(sample, number, lost, *more) for sample, *more in zip(kept, times, labels, costs)]
             data = "".join(lines).encode()
             size = file.seek(0, os.SEEK_END)
             try:
@@ -201,6 +222,14 @@ class Tuner:
         self._lost += lost if kept else 0
         self._kept, self._seen = [], {}
         return len(kept), lost
+
+    def _costs_by_kind(self, kept):
+        """For each sample, if it is the first of its kind, what NCCL's own model says of it."""
+        told = set()
+        for sample in kept:
+            kind = (sample.function, sample.bytes.bit_length(), sample.ranks, sample.hosts)
+            yield None if kind in told else self.costs(sample)
+            told.add(kind)
 
     def skip_round(self):
         """Gives up a round that could not be written, so that the next one has the same number on all ranks."""
@@ -223,7 +252,7 @@ def _checked(label):
     return label
 
 
-def _line(sample, number, lost, iteration_s=None, label=None):
+def _line(sample, number, lost, iteration_s=None, label=None, costs=None):
     """A sample of a round in which so many were lost, as docs/json.md has it."""
 
     def name(names, place):
@@ -237,6 +266,8 @@ def _line(sample, number, lost, iteration_s=None, label=None):
     fields["function"] = name(_FUNCTIONS, sample.function)
     fields["algorithm"] = name(_ALGORITHMS, sample.algorithm)
     fields["protocol"] = name(_PROTOCOLS, sample.protocol)
+    if costs is not None:
+        fields["costs_bytes"], fields["costs_us"] = costs
     return json.dumps(fields) + "\n"
 
 

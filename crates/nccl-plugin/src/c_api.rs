@@ -9,9 +9,11 @@
 use std::ffi::{c_char, c_int};
 use std::slice;
 
-use crate::policy::Policy;
+use paceline_tune::nccl::Function;
+
+use crate::policy::{Call, Policy};
 use crate::samples::{self, Sample};
-use crate::{profiler, state};
+use crate::{costs, profiler, state};
 
 /// It was done.
 const DONE: c_int = 0;
@@ -21,7 +23,7 @@ const REFUSED: c_int = 1;
 /// What these functions have as results. Raised when one of them, or [`Sample`], changes.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_nccl_interface() -> u32 {
-    3
+    4
 }
 
 /// Checks a policy (TOML or CSV, UTF-8, not terminated) and keeps it for [`paceline_nccl_policy_activate`]. 0: done. 1: refused;
@@ -147,6 +149,47 @@ pub unsafe extern "C" fn paceline_nccl_samples(samples: *mut Sample, capacity: u
             unsafe { samples.add(place).write(sample[0]) };
             count = place + 1;
         }
+    });
+    count
+}
+
+/// What NCCL's own model says of calls of this kind (function, power of two of bytes, ranks, hosts): the table of costs, in
+/// microseconds, that it has handed over with the first of them, algorithm after algorithm with a cost for each protocol; -1 stands where
+/// NCCL does not offer it. Returns how many there are, and puts only those that there is room for into `costs_us`; `of_bytes` gets the bytes of that call and `protocols`
+/// how many costs an algorithm has. 0: NCCL has handed over none, as up to 2.21.
+///
+/// # Safety
+/// `costs_us` is null or has room for `capacity`; `of_bytes` and `protocols` are null or may be written to.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments, reason = "C has no slices and no pairs")]
+pub unsafe extern "C" fn paceline_nccl_costs(
+    function: c_int,
+    bytes: u64,
+    ranks: u32,
+    hosts: u32,
+    costs_us: *mut f32,
+    capacity: usize,
+    of_bytes: *mut u64,
+    protocols: *mut u32,
+) -> usize {
+    let mut count = 0;
+    crate::guarded(|| {
+        let Some((function, bytes)) = Function::of_number(function).zip(usize::try_from(bytes).ok()) else { return };
+        let call = Call { function, bytes, ranks: ranks as usize, hosts: hosts as usize, pipelined: false };
+        let Some(table) = costs::of(&call) else { return };
+        if !costs_us.is_null() {
+            // SAFETY: the caller's promise; a table has room for all of its entries.
+            unsafe { costs_us.copy_from_nonoverlapping(table.costs.as_ptr(), table.entries.min(capacity)) };
+        }
+        if !of_bytes.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { of_bytes.write(table.bytes) };
+        }
+        if !protocols.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { protocols.write(table.protocols as u32) };
+        }
+        count = table.entries;
     });
     count
 }

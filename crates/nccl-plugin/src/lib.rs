@@ -11,7 +11,7 @@
 //! say, nothing is written, and NCCL's own choice stands.
 //!
 //! - `tuner`, `profiler`: the interfaces, version by version; [`abi`]: their structures.
-//! - `decide`: what may be written where. Safe code.
+//! - `decide`: what may be written where. Safe code. `costs`: what NCCL's own tables say, for whoever learns.
 //! - [`policy`], [`file`]: which choice for which call; TOML, and (`csv`) tables.
 //! - `state`: what lives as long as the library; `publish`: how a policy is replaced under those who read it. [`c_api`]: for the program that trains.
 #![deny(missing_docs)]
@@ -21,6 +21,7 @@ compile_error!("a panic would end the job that NCCL runs in: build with panic = 
 
 pub mod abi;
 pub mod c_api;
+mod costs;
 mod csv;
 mod decide;
 pub mod file;

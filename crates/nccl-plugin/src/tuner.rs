@@ -11,7 +11,7 @@ use crate::abi::{Logger, NcclResult, SUCCESS, TunerV1, TunerV2, TunerV3, TunerV4
 use crate::log::{Level, log};
 use crate::policy::{Call, Policy};
 use crate::state::{self, Communicator};
-use crate::{NAME, decide, guarded, release};
+use crate::{NAME, costs, decide, guarded, release};
 
 /// No table of costs is larger.
 const MAX_ALGORITHMS: usize = 64;
@@ -246,14 +246,18 @@ struct Asked {
 }
 
 impl Asked {
+    /// Whose call it is, and the call. None: nothing is decided about it.
+    fn call(&self) -> Option<(&'static Communicator, Call)> {
+        let (communicator, function) = (self.communicator?, Function::of_number(self.function)?);
+        let (ranks, hosts) = communicator.world();
+        Some((communicator, Call { function, bytes: self.bytes, ranks, hosts, pipelined: self.operations > 1 }))
+    }
+
     /// Lets the policy decide, if it may: `write` gets it and the call.
     fn decide(&self, write: impl FnOnce(&Policy, &Call) -> bool) {
-        let (Some(communicator), Some(function)) = (self.communicator, Function::of_number(self.function)) else {
-            return;
-        };
-        let (ranks, hosts) = communicator.world();
-        let call = Call { function, bytes: self.bytes, ranks, hosts, pipelined: self.operations > 1 };
-        communicator.decide(|policy| write(policy, &call));
+        if let Some((communicator, call)) = self.call() {
+            communicator.decide(|policy| write(policy, &call));
+        }
     }
 }
 
@@ -273,17 +277,21 @@ unsafe fn by_costs(
             return;
         };
         // Declared as a pointer to pointers, and no such thing.
-        let costs = costs.cast::<f32>();
-        if costs.is_null() || !costs.is_aligned() {
+        let table = costs.cast::<f32>();
+        if table.is_null() || !table.is_aligned() {
             return;
         }
         // SAFETY: the caller's promise; it is NCCL's own stack, which nobody else looks at meanwhile.
-        let costs = unsafe { slice::from_raw_parts_mut(costs, algorithms * protocols) };
+        let table = unsafe { slice::from_raw_parts_mut(table, algorithms * protocols) };
+        if let Some((_, call)) = asked.call() {
+            // Before anything is written: as NCCL has made it.
+            costs::keep(&call, table, protocols);
+        }
         // SAFETY: as above.
         let channels = unsafe { channels.as_mut() };
         asked.decide(|policy, call| {
             let Some(choice) = policy.call(call) else { return false };
-            let stands = decide::prefer(costs, protocols, &choice);
+            let stands = decide::prefer(table, protocols, &choice);
             if let (true, Some(channels), Some(bound)) = (stands, channels, choice.channels()) {
                 *channels = c_int::from(bound);
             }

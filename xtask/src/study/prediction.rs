@@ -5,6 +5,7 @@
 mod averages;
 mod drawn;
 mod emulated;
+mod files;
 pub mod joined;
 mod judge;
 mod lab;
@@ -23,6 +24,7 @@ use super::report::{Findings, Table};
 use super::{Part, Place, announce};
 use crate::compare::Error;
 use drawn::Draw;
+use files::Files;
 use judge::{Outcome, Place as Where};
 use real::Real;
 
@@ -62,15 +64,18 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     let servers: Vec<Group> = emulated::servers(quick).into_iter().filter(wanted).filter_map(&mut fits).collect();
     let draws: Vec<Draw> = Draw::all(seed, quick).into_iter().filter(|draw| wants(&draw.name)).collect();
     let trained: Vec<Real> = real::models(quick).into_iter().filter(|real| wants(&real.name)).collect();
+    let files: Vec<Files> = files::all(quick).into_iter().filter(|files| wants(&files.name)).collect();
     let runs_trained = place.options.rounds.unwrap_or(if quick { 1 } else { real::RUNS }).max(1);
     let methods = |groups: &[Group]| groups.iter().map(|group| group.methods.len() + 1).sum::<usize>();
     let worlds_trained: usize = trained.iter().map(Real::worlds).sum();
     let worlds = methods(&groups) + methods(&servers) + draws.len() * (METHODS.len() + 2);
-    let count = runs * worlds + runs_trained * worlds_trained;
+    let of_files = files.iter().map(Files::worlds).sum::<usize>();
+    let count = runs * worlds + runs_trained * worlds_trained + of_files;
     let of_groups: f64 = groups.iter().chain(&servers).map(|group| group.estimate_s(processors, runs)).sum();
     let of_draws: f64 = draws.iter().map(|draw| draw.estimate_s(processors, runs)).sum();
     let of_trained: f64 = trained.iter().map(|real| real.estimate_s(runs_trained)).sum();
-    announce(Part::Prediction, count, of_groups + of_draws + of_trained);
+    let of_files: f64 = files.iter().map(|files| files.estimate_s(processors)).sum();
+    announce(Part::Prediction, count, of_groups + of_draws + of_trained + of_files);
     let database = place.database(Part::Prediction)?;
     let bench = Bench { program: &place.program, database: &database, scratch: &place.scratch };
     let mut outcomes = Vec::new();
@@ -87,6 +92,12 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     for real in &trained {
         let measured = real.measure(bench, runs_trained);
         take(real.place(), &real.name, measured, |cell| real.group(cell), &mut outcomes, &mut skipped);
+    }
+    for files in &files {
+        match files.measure(bench, processors) {
+            Ok(found) => outcomes.extend(found),
+            Err(error) => failed(&files.name, &error, &mut skipped),
+        }
     }
     lab::measure(place, runs, &mut outcomes, &mut skipped)?;
     skipped.extend(asked.into_inner());
@@ -109,11 +120,14 @@ fn take(
         Ok(cells) => {
             outcomes.extend(cells.iter().map(|cell| Outcome::of(kind, &group(cell), cell)));
         }
-        Err(error) => {
-            eprintln!("{error}");
-            skipped.push((name.to_owned(), error.to_string()));
-        }
+        Err(error) => failed(name, &error, skipped),
     }
+}
+
+/// Says it, and notes it for the page.
+fn failed(name: &str, error: &Error, skipped: &mut Vec<Skipped>) {
+    eprintln!("{error}");
+    skipped.push((name.to_owned(), error.to_string()));
 }
 
 fn findings(outcomes: &[Outcome], skipped: &[Skipped], seed: u64, draws: &[Draw]) -> Findings {
@@ -138,7 +152,8 @@ fn findings(outcomes: &[Outcome], skipped: &[Skipped], seed: u64, draws: &[Draw]
              and divided out, and a prediction is made from the network and the profile before anything is run \
              (docs/prediction.md); the emulation shares its model of links with the simulator. In the lab the kernel shapes \
              the links to 1 Gbit/s, and a prediction is made from what the ranks measured when they met; of `auto` it is what \
-             it expected itself when it had chosen. No prediction sees an iteration of its cell. Regret is by how much what was \
+             it expected itself when it had chosen. \"Files\" are predicted by `paceline simulate` from a cluster that `paceline probe` had \
+             written before, and a profile that is built in or that `paceline profile` had written. No prediction sees an iteration of its cell. Regret is by how much what was \
              chosen is slower than the fastest of the seven methods: `choice` is the one with the highest predicted throughput, \
              `auto` what chose while it ran. Tensor lists and networks are drawn from the seed {seed}."
         ),

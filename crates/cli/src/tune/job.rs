@@ -14,13 +14,13 @@ use std::mem;
 use paceline_tune::congestion::Observed;
 use paceline_tune::environment::{Call, CostModel, NcclModel};
 use paceline_tune::learner::{Lesson, Remembered};
-use paceline_tune::nccl::{Algorithm, Function, Protocol};
+use paceline_tune::nccl::{Algorithm, Protocol};
 use paceline_tune::whole::{Event, Found, Turn, Whole};
 use paceline_tune::{
     Action, Choice, Congestion, Context, Cost, Course, Policy, Schedule, Situation, Standing, State, Tuner, nccl_policy,
 };
 
-use super::samples::{Label, Measured, Round};
+use super::samples::{Asked, Label, Measured, Round};
 use kind::{Kind, mean};
 
 /// A decision that was not played in so many rounds is given up: what is set aside for it is free again.
@@ -31,9 +31,6 @@ const TURNS_SEED: u64 = 1;
 
 /// After so many rounds, what iterations have decided is looked at again: as soon as a call of which little was explored is.
 const TRIED_AGAIN: u32 = 512;
-
-/// All that the plug-in knows of a call: function, ⌊log2 bytes⌋, ranks, hosts.
-type Asked = (Function, u32, u32, u32);
 
 /// What NCCL does not know of the calls of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,15 +52,18 @@ pub struct Counts {
     pub not_honoured: u64,
     /// Calls about which there is nothing to choose.
     pub without_choice: u64,
+    /// Kinds of calls that NCCL's own tables say what is believed of first.
+    pub by_nccl_costs: u64,
 }
 
 /// A tuner, with what it has decided and not yet seen.
-pub struct JobTuner<'a> {
+pub struct JobTuner {
     /// What is learned.
     pub tuner: Tuner,
     /// What became of the rounds.
     pub counts: Counts,
-    nccl: &'a NcclModel,
+    /// What is believed of NCCL: with the tables that it has handed over.
+    nccl: NcclModel,
     model: Model,
     /// What the plug-in cannot tell apart is one context, whatever it is for.
     known: BTreeMap<Asked, Context>,
@@ -87,15 +87,15 @@ pub struct JobTuner<'a> {
 /// Calls of a context that took this arm in a round, with their seconds; none: it was said, and no call did.
 type Taken = (Context, usize, Vec<f64>);
 
-impl<'a> JobTuner<'a> {
+impl JobTuner {
     /// With a tuner that knows nothing, and what earlier jobs have kept.
-    pub fn new(nccl: &'a NcclModel, model: Model, tuner: Tuner, lessons: &[Lesson]) -> JobTuner<'a> {
+    pub fn new(nccl: &NcclModel, model: Model, tuner: Tuner, lessons: &[Lesson]) -> JobTuner {
         let mut remembered = Remembered::default();
         remembered.add(lessons.iter().copied());
         JobTuner {
             tuner,
             counts: Counts::default(),
-            nccl,
+            nccl: nccl.clone(),
             model,
             known: BTreeMap::new(),
             kinds: BTreeMap::new(),
@@ -143,7 +143,7 @@ impl<'a> JobTuner<'a> {
         // Whichever of the two is given to the job: what it had calls take is known.
         self.version = 2 * (self.version.max(round.policy) / 2 + 1);
         for policy in [self.policy(), self.settled()] {
-            let played = nccl_policy::played(&policy, self.contexts(), self.nccl);
+            let played = nccl_policy::played(&policy, self.contexts(), &self.nccl);
             self.written.insert(policy.version(), played);
         }
     }
@@ -156,7 +156,7 @@ impl<'a> JobTuner<'a> {
         }
         // Whoever gives up takes what stands, which may be in the way of another one's try: each pass takes one back, at least.
         loop {
-            let played = nccl_policy::played(&self.policy(), self.contexts(), self.nccl);
+            let played = nccl_policy::played(&self.policy(), self.contexts(), &self.nccl);
             let JobTuner { tuner, kinds, .. } = &mut *self;
             let mut is_changed = false;
             for (context, kind) in kinds {
@@ -176,20 +176,24 @@ impl<'a> JobTuner<'a> {
 
     /// The context of a call of a round, which may be the first of it.
     fn meet(&mut self, call: &Measured, round: &Round) -> Context {
-        let asked = asked_with(call);
+        let asked = call.asked();
         if let Some(context) = self.known.get(&asked) {
             return *context;
         }
-        let mut alike = round.calls.iter().filter(|other| asked_with(other) == asked);
+        let mut alike = round.calls.iter().filter(|other| other.asked() == asked);
         // Where some are for one thing and some for another, nothing is said of all of them.
         let label = if alike.all(|other| other.label == call.label) { call.label } else { Label::default() };
-        let JobTuner { tuner, nccl, model, known, kinds, remembered, .. } = self;
+        let JobTuner { tuner, counts, nccl, model, known, kinds, remembered, .. } = self;
         // NCCL's model knows of no servers; the job may have some besides.
         let state = State { is_ps_deployment: label.is_ps_deployment, ..nccl.state(&model.call(call, label)) };
         let context = state.context();
         known.insert(asked, context);
         if let Entry::Vacant(vacant) = kinds.entry(context) {
             // All calls of a context have the choices of one in its middle.
+            if let Some(costs) = round.costs.get(&asked) {
+                nccl.hand_over(context, costs.clone());
+                counts.by_nccl_costs += 1;
+            }
             let situation = nccl.situation(&State { bytes: context.typical_bytes(), ..state });
             if let Some(situation) = &situation {
                 tuner.remember(remembered.recall(situation));
@@ -291,7 +295,7 @@ impl<'a> JobTuner<'a> {
             Turn::ByCalls => self.settled(),
             Turn::Found(_) | Turn::Default => self.policy(),
         };
-        let wanted = nccl_policy::played(&wanted, self.contexts(), self.nccl);
+        let wanted = nccl_policy::played(&wanted, self.contexts(), &self.nccl);
         wanted.iter().all(|(context, choice)| self.played(policy, context) == Some(*choice))
     }
 
@@ -368,9 +372,14 @@ impl<'a> JobTuner<'a> {
         (standing, tried)
     }
 
+    /// What is believed of NCCL.
+    pub fn nccl(&self) -> &NcclModel {
+        &self.nccl
+    }
+
     /// A policy as the plug-in reads it.
     pub fn written(&self, policy: &Policy) -> String {
-        nccl_policy::write(policy, self.contexts(), self.nccl)
+        nccl_policy::write(policy, self.contexts(), &self.nccl)
     }
 
     /// Those that there is a choice for.
@@ -400,11 +409,6 @@ impl<'a> JobTuner<'a> {
         let situation_of = |context: &Context| self.kinds.get(context)?.as_ref().map(|kind| &kind.situation);
         self.remembered.lessons(self.tuner.lessons(), situation_of)
     }
-}
-
-/// As the plug-in is asked about a call.
-fn asked_with(call: &Measured) -> Asked {
-    (call.function, call.bytes.max(1).ilog2(), call.ranks, call.hosts)
 }
 
 impl Model {

@@ -34,9 +34,9 @@ pub const NCCL: &str = "nccl:";
 /// What stands before the number of a job, where what was known when it began is kept.
 pub const BEFORE: &str = ", before job ";
 
-/// I and M, where nobody says them: those of BERT-Base in the study.
-const INTENSITY: f64 = 249.0;
-const LOCAL_BATCH: u32 = 8;
+/// I and M, where nobody says them: nothing is known of what a sample computes, and what follows from it is not said.
+const INTENSITY: f64 = 0.0;
+const LOCAL_BATCH: u32 = 1;
 
 /// What a job has recorded.
 #[derive(Args)]
@@ -52,11 +52,12 @@ pub struct SamplesArguments {
     #[arg(long, value_name = "VERSION")]
     pub nccl_version: Option<Version>,
 
-    /// Operations per sample and parameter of the job's model: how much it computes for what it sends [default: 249, BERT-Base's]
+    /// Operations per sample and parameter of the job's model: how much it computes for what it sends, 249 with
+    /// BERT-Base [default: nobody knows, and only single calls, links and ranks say how much is tried]
     #[arg(long, value_name = "I", value_parser = intensity)]
     pub model_intensity: Option<f64>,
 
-    /// Samples that a rank computes in an iteration [default: 8]
+    /// Samples that a rank computes in an iteration [default: 1]
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..))]
     pub local_batch: Option<u32>,
 
@@ -108,7 +109,7 @@ pub fn run(
     if let Some(store) = &store {
         store.keep_lessons(&known_as, &joined(&before, &job.lessons()))?;
     }
-    let report = Report::new(learning, &model, &job, left_out, arguments.no_tries);
+    let report = Report::new(learning, &job, left_out, arguments.no_tries);
     if let Some(store) = &store {
         store.keep_standings(&known_as, &report.contexts)?;
     }
@@ -158,6 +159,7 @@ struct Report {
     dishonoured_calls: u64,
     never_honoured: Vec<String>,
     calls_without_choice: u64,
+    contexts_by_nccl_costs: u64,
     policy_version: u64,
     standing_contexts: usize,
     tried_contexts: usize,
@@ -181,15 +183,10 @@ struct Report {
 }
 
 impl Report {
-    fn new(
-        learning: &LearningArguments,
-        model: &NcclModel,
-        job: &JobTuner<'_>,
-        left_out: LeftOut,
-        no_tries: bool,
-    ) -> Report {
+    fn new(learning: &LearningArguments, job: &JobTuner, left_out: LeftOut, no_tries: bool) -> Report {
+        let model = job.nccl();
         let rows = rows(&job.tuner, model);
-        let Counts { rounds, calls, not_honoured, without_choice } = job.counts;
+        let Counts { rounds, calls, not_honoured, without_choice, by_nccl_costs } = job.counts;
         let Cost { measured_s, regret_s } = job.cost();
         let (standing_contexts, tried_contexts) = job.standing_and_tried();
         let (standing, gain) = job.whole().map(TuningStanding::of).unzip();
@@ -207,6 +204,7 @@ impl Report {
             dishonoured_calls: not_honoured,
             never_honoured: job.unheard().map(|(context, action)| told(context, action)).collect(),
             calls_without_choice: without_choice,
+            contexts_by_nccl_costs: by_nccl_costs,
             policy_version: if no_tries { job.settled() } else { job.policy() }.version(),
             standing_contexts,
             tried_contexts: if no_tries { 0 } else { tried_contexts },
@@ -223,6 +221,19 @@ impl Report {
             not_actuable: not_actuable(model),
             atlas: learning.atlas.then(|| Atlas(rows.clone())),
             table: learning.table.then_some(Table(rows)),
+        }
+    }
+}
+
+impl Report {
+    /// Whose model says what is believed of calls that were not tried yet.
+    fn prior(&self) -> String {
+        match (self.contexts_by_nccl_costs, self.contexts.len() as u64) {
+            (0, _) => "the formulas of this release, on links as the options describe them".to_owned(),
+            (handed, all) if handed < all => {
+                format!("the tables that NCCL handed over in {handed} regimes, its formulas in the others")
+            }
+            _ => "the tables that NCCL handed over".to_owned(),
         }
     }
 }
@@ -271,6 +282,7 @@ impl fmt::Display for Report {
         if let Some(absent) = &self.absent {
             row(f, "", format!("the first: {absent}"))?;
         }
+        row(f, "believed first", self.prior())?;
         for told in &self.never_honoured {
             row(f, "never done", format!("{told}: given up"))?;
         }

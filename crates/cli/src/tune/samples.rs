@@ -1,16 +1,22 @@
 //! What calls of NCCL's took in a job, as its ranks have written it down, a sample a line (docs/json.md).
 
+mod handed;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use paceline_plan::Fnv1a;
+use paceline_tune::environment::Costs;
 use paceline_tune::nccl::{Algorithm, Communicator, Function, NcclError, Protocol};
 use paceline_tune::{Parallelism, reward};
 use serde::Deserialize;
 
 use crate::failure::Failure;
+use handed::Handed;
+
+pub use handed::Asked;
 
 /// The form of lines that is read here.
 const SCHEMA: u64 = 1;
@@ -27,6 +33,8 @@ pub struct Round {
     pub iteration_s: Option<f64>,
     /// Those of which all ranks have a time.
     pub calls: Vec<Measured>,
+    /// What NCCL's own model says of them, as far as it was handed over.
+    pub costs: BTreeMap<Asked, Costs>,
 }
 
 /// A call.
@@ -97,6 +105,8 @@ pub struct Recording {
     labels: BTreeMap<CallKey, Label>,
     /// By round, seconds of an iteration: the most that a rank says.
     iteration_s: BTreeMap<u64, f64>,
+    /// What NCCL's own model says.
+    handed: Handed,
     /// By round and communicator, the ranks of which there are samples, and where the first of them stands.
     members: BTreeMap<(u64, CommunicatorKey), (BTreeSet<u32>, Spot)>,
     /// By file and round, the calls that the rank says it has lost.
@@ -167,6 +177,8 @@ struct Line {
     pipelined: Option<bool>,
     fused: Option<bool>,
     ps: Option<bool>,
+    costs_bytes: Option<u64>,
+    costs_us: Option<Vec<Vec<Option<f64>>>>,
 }
 
 impl Recording {
@@ -258,6 +270,7 @@ impl Recording {
             channels: line.channels,
         };
         self.labels.entry(key).or_insert(line.label());
+        self.handed.add(line.round, key.asked(), (line.costs_bytes, line.costs_us))?;
         let of_rank = self.calls.entry(key).or_default().entry(line.rank).or_default();
         of_rank.push((spot.file, 1e-9 * line.longest_ns as f64));
         Ok(())
@@ -273,7 +286,7 @@ impl Recording {
         let mut rounds: BTreeMap<u64, Round> = BTreeMap::new();
         for (&number, &(policy, _)) in &self.rounds {
             let iteration_s = self.iteration_s.get(&number).copied();
-            rounds.insert(number, Round { policy, iteration_s, calls: Vec::new() });
+            rounds.insert(number, Round { policy, iteration_s, calls: Vec::new(), costs: self.handed.of(number) });
         }
         let mut calls: Vec<(&CallKey, Vec<f64>)> = Vec::new();
         for (key, of_ranks) in &self.calls {
@@ -416,6 +429,17 @@ fn is_cut(line: &[u8]) -> bool {
 impl CallKey {
     fn kind(&self) -> Kind {
         (self.round, self.communicator, self.function, self.bytes.max(1).ilog2())
+    }
+
+    fn asked(&self) -> Asked {
+        (self.function, self.bytes.max(1).ilog2(), self.communicator.ranks, self.communicator.hosts)
+    }
+}
+
+impl Measured {
+    /// As the plug-in is asked about it.
+    pub fn asked(&self) -> Asked {
+        (self.function, self.bytes.max(1).ilog2(), self.ranks, self.hosts)
     }
 }
 

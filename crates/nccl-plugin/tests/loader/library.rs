@@ -90,6 +90,7 @@ impl Library for Linked {
             "paceline_nccl_policy_prepare" => linked::c_api::paceline_nccl_policy_prepare as *const c_void,
             "paceline_nccl_policy_clear" => linked::c_api::paceline_nccl_policy_clear as *const c_void,
             "paceline_nccl_prepared_fingerprint" => linked::c_api::paceline_nccl_prepared_fingerprint as *const c_void,
+            "paceline_nccl_costs" => linked::c_api::paceline_nccl_costs as *const c_void,
             "paceline_nccl_policy_activate" => linked::c_api::paceline_nccl_policy_activate as *const c_void,
             _ => ptr::null(),
         }

@@ -6,6 +6,7 @@
 
 mod c_program;
 mod check;
+mod costs;
 mod counting;
 mod entries;
 mod library;

@@ -119,6 +119,9 @@ sample.rank, sample.ranks, sample.hosts = 3, 16, 2
 sample.function, sample.algorithm, sample.protocol, sample.channels, sample.threads = 4, 5, 2, 2, 544
 page = pathlib.Path(paceline_nccl.__file__).resolve().parents[3] / "docs/json.md"
 assert paceline_nccl._line(sample, 1, 0).strip() in page.read_text(encoding="utf-8")
+assert tuner.costs(sample) is None, "NCCL has asked about nothing"
+with_costs = paceline_nccl._line(sample, 1, 0, costs=(4096, [[9.5, None], [None, 20.0]]))
+assert with_costs.endswith('"threads": 544, "costs_bytes": 4096, "costs_us": [[9.5, null], [null, 20.0]]}\n'), with_costs
 assert '"lost": 0, "iteration_s": 0.5, "fused": true, ' in paceline_nccl._line(sample, 1, 0, 0.5, {"fused": True})
 sample.algorithm = sample.protocol = -1
 assert '"algorithm": null, "protocol": null' in paceline_nccl._line(sample, 1, 0)

@@ -22,7 +22,7 @@ int main(void) {
     uint64_t asked = 9, answered = 9, first, second;
     struct paceline_nccl_sample sample;
 
-    HOLDS(paceline_nccl_interface() == 3);
+    HOLDS(paceline_nccl_interface() == 4);
     HOLDS(paceline_nccl_policy_version() == 0 && paceline_nccl_policy_fingerprint() == 0);
 
     /* What is refused says why, in as much room as there is, and nothing is prepared. */
@@ -59,6 +59,8 @@ int main(void) {
     paceline_nccl_decisions(NULL, NULL);
     HOLDS(paceline_nccl_record(1) == 1);
     HOLDS(paceline_nccl_samples(&sample, 1) == 0 && paceline_nccl_samples_lost() == 0);
+
+    HOLDS(paceline_nccl_costs(4, 1024, 8, 1, NULL, 0, NULL, NULL) == 0);
 
     paceline_nccl_policy_clear();
     HOLDS(paceline_nccl_policy_version() == 0 && paceline_nccl_policy_fingerprint() == 0);

@@ -22,7 +22,7 @@ use crate::state::{Congestion, Context, State};
 pub use disturbance::{Bursts, Change, Disturbances};
 pub use links::Links;
 pub use model::{Call, CostModel};
-pub use nccl::NcclModel;
+pub use nccl::{Costs, CostsError, NcclModel};
 pub use overlap::SERVER_ROUNDS;
 pub use own::OwnModel;
 pub use programs::Admitted;

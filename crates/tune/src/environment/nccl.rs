@@ -1,11 +1,18 @@
 //! NCCL's own cost model as a place where tuners learn: what its plug-ins may choose, and what its tables say of that.
 
+mod costs;
+
+use std::collections::BTreeMap;
+
 use paceline_plan::CollectiveKind;
 
 use super::model::{Call, CostModel, passes};
 use crate::action::{Action, Arm, Family, Situation, WireProtocol};
 use crate::nccl::{self, Algorithm, Communicator, Function, NcclError, Path, Protocol, Tables, Version};
 use crate::state::{Context, State, TopologyClass, Transport};
+use costs::Believed;
+
+pub use costs::{Costs, CostsError};
 
 /// How often NCCL's own number of channels is halved, and its chunks are: more is hardly ever better, and would only be tried.
 const HALVED: u8 = 2;
@@ -22,6 +29,7 @@ const NETWORKS: [(f32, Transport); 3] =
 pub struct NcclModel {
     version: Version,
     whole: Communicator,
+    handed: BTreeMap<Context, Costs>,
 }
 
 impl NcclModel {
@@ -31,7 +39,7 @@ impl NcclModel {
     /// There is no such communicator.
     pub fn new(version: Version, communicator: Communicator) -> Result<NcclModel, NcclError> {
         communicator.check()?;
-        Ok(NcclModel { version, whole: communicator })
+        Ok(NcclModel { version, whole: communicator, handed: BTreeMap::new() })
     }
 
     /// The release.
@@ -42,6 +50,12 @@ impl NcclModel {
     /// The communicator of all ranks.
     pub fn communicator(&self) -> &Communicator {
         &self.whole
+    }
+
+    /// Believes a table of costs that NCCL has handed over for a call of a context, instead of its formulas: it knows the links as NCCL
+    /// has found them, and releases whose formulas are not known here.
+    pub fn hand_over(&mut self, context: Context, costs: Costs) {
+        self.handed.insert(context, costs);
     }
 
     /// Algorithm and protocol of an action, as NCCL knows them. None if it does not.
@@ -80,7 +94,8 @@ impl NcclModel {
     /// What NCCL itself chooses for a typical call of a context.
     pub fn own_choice(&self, context: &Context) -> Option<nccl::Choice> {
         let tables = self.tables(context.ranks.into(), context.hosts.into())?;
-        tables.choose(NcclModel::function(context.collective)?, context.typical_bytes(), 1)
+        let believed = Believed { tables: &tables, costs: self.handed.get(context) };
+        believed.choose(NcclModel::function(context.collective)?, context.typical_bytes())
     }
 
     /// How many channels NCCL gives such a call if it is made the way of an action.
@@ -96,7 +111,8 @@ impl NcclModel {
     }
 
     /// All that a plug-in of this release may choose for a call, and what NCCL chooses by itself.
-    fn arms(&self, tables: &Tables, function: Function, bytes: u64, default: &nccl::Choice) -> Vec<Arm> {
+    fn arms(&self, believed: &Believed<'_>, function: Function, bytes: u64, default: &nccl::Choice) -> Vec<Arm> {
+        let tables = believed.tables;
         let ways =
             tables.algorithms().iter().flat_map(|&way| Protocol::ALL.iter().map(move |&protocol| (way, protocol)));
         let mut arms = Vec::new();
@@ -107,8 +123,8 @@ impl NcclModel {
                 false if (algorithm, protocol) == (default.algorithm, default.protocol) => 0,
                 false => continue,
             };
-            let Some(own_us) = tables.time_us(function, algorithm, protocol, bytes, 1).map(f64::from) else { continue };
-            let latency_us = f64::from(tables.entry(function, algorithm, protocol).latency_us).min(own_us);
+            let Some(own_us) = believed.time_us(function, algorithm, protocol, bytes) else { continue };
+            let latency_us = believed.latency_us(function, algorithm, protocol, bytes, own_us);
             let own = tables.channels_and_threads(algorithm, protocol, bytes).0;
             let family = Family { algorithm: algorithm.number() as u8, protocol: wire_protocol(protocol) };
             // Halves of halves, as long as they are whole.
@@ -157,8 +173,9 @@ impl CostModel for NcclModel {
     fn situation(&self, state: &State) -> Option<Situation> {
         let function = NcclModel::function(state.collective)?;
         let tables = self.tables(state.ranks, state.hosts)?;
-        let own = tables.choose(function, state.bytes, 1)?;
-        let arms = self.arms(&tables, function, state.bytes, &own);
+        let believed = Believed { tables: &tables, costs: self.handed.get(&state.context()) };
+        let own = believed.choose(function, state.bytes)?;
+        let arms = self.arms(&believed, function, state.bytes, &own);
         let is_own = |arm: &Arm| {
             let Action { channels, chunk_log2, .. } = arm.action;
             NcclModel::way(&arm.action) == Some((own.algorithm, own.protocol))

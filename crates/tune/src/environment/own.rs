@@ -1,6 +1,7 @@
 //! The cost model of our own communicator: the closed formulas of its algorithms, with what the per-call options change.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use paceline_collective::{Topology, registry, select};
@@ -17,9 +18,6 @@ const LANES: [u8; 4] = [1, 2, 4, 8];
 
 /// Reducing threads that are tried.
 const THREADS: [u8; 2] = [1, 2];
-
-/// log2 of the chunks that are tried: 64 KiB to 2 MiB.
-const CHUNKS: std::ops::RangeInclusive<u8> = 16..=21;
 
 /// Lanes with which a link has its full rate: one stream of TCP does not fill a fast link.
 const LANES_FULL: f64 = 4.0;
@@ -54,6 +52,9 @@ pub struct OwnModel {
 const FAST: f64 = 8.0 / 16e9;
 
 impl OwnModel {
+    /// log2 of the chunks that are tried: 64 KiB to 2 MiB.
+    pub const CHUNKS_LOG2: RangeInclusive<u8> = 16..=21;
+
     /// Lanes that the communicator takes by itself, where the model has them.
     pub const LANES_BY_ITSELF: u8 = LANES[LANES.len() - 1];
 
@@ -171,7 +172,8 @@ impl OwnModel {
             let price = |chunk_log2: u8| admitted.price(topology, bytes, 1 << chunk_log2, &self.costs);
             let prices: Vec<_> = chunks_of(bytes).map(price).collect();
             self.arms_with(number, state, arms, |action, costs| {
-                let (price, with) = (prices[usize::from(action.chunk_log2 - CHUNKS.start())]?, link(costs));
+                let (price, with) =
+                    (prices[usize::from(action.chunk_log2 - OwnModel::CHUNKS_LOG2.start())]?, link(costs));
                 let begin = trade(action.family.protocol).0;
                 Some(price.of(begin, times(with.beta, plain.beta), times(with.gamma, plain.gamma)))
             });
@@ -223,9 +225,10 @@ impl OwnModel {
 }
 
 /// Chunks that are tried of a block: beyond it they are one tile, all the same.
-fn chunks_of(bytes: usize) -> std::ops::RangeInclusive<u8> {
-    let longest = (bytes.max(1).next_power_of_two().ilog2() as u8).clamp(*CHUNKS.start(), *CHUNKS.end());
-    *CHUNKS.start()..=longest
+fn chunks_of(bytes: usize) -> RangeInclusive<u8> {
+    let longest = (bytes.max(1).next_power_of_two().ilog2() as u8)
+        .clamp(*OwnModel::CHUNKS_LOG2.start(), *OwnModel::CHUNKS_LOG2.end());
+    *OwnModel::CHUNKS_LOG2.start()..=longest
 }
 
 /// By what a protocol multiplies alpha, and beta.

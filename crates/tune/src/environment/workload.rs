@@ -26,6 +26,13 @@ pub struct UnknownWorkload {
 /// Calls of a kind in an iteration of the small one, at most.
 const SMALL_TIMES: u32 = 4;
 
+/// Tokens of samples, and how many of eight micro-batches have samples so long: whoever trains on texts as they are puts those of about
+/// one length together, and so a collective has calls of several sizes in one iteration.
+const SEQUENCES: [(u64, u32); 3] = [(512, 2), (2048, 4), (4096, 2)];
+
+/// Parameters of a layer's attention and of its two matrices behind it, in squares of its width: each is gathered and scattered by itself.
+const SHARDS: [u64; 2] = [4, 8];
+
 /// A large language model on workers in three dimensions: tensor, pipeline and data parallelism, the last with parameters
 /// in shards.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,8 +45,6 @@ pub struct Mix {
     pub layers: u32,
     /// The width of a layer: 12·width² parameters each.
     pub width: u64,
-    /// Tokens of a sample.
-    pub sequence: u64,
     /// Samples of a micro-batch.
     pub micro_batch: u32,
     /// Micro-batches of an iteration.
@@ -60,7 +65,6 @@ impl Mix {
             workers_per_host: (workers_per_host as u32).max(1),
             layers: 40,
             width: 5120,
-            sequence: 2048,
             micro_batch: 1,
             micro_batches: 8,
             stages: if hosts.is_multiple_of(4) {
@@ -74,22 +78,62 @@ impl Mix {
         }
     }
 
-    /// The calls. With 13 billion parameters in halves on 8 hosts of 8 workers: per layer and micro-batch two
-    /// tensor-parallel all-reduces of 21 MB forward and two backward, a pipeline's activations of 21 MB at each boundary,
-    /// all-gathers and reduce-scatters of a stage's shards of 100 MB to 1 GB, and one data-parallel all-reduce of gradients
-    /// in full precision.
+    /// The calls. With 13 billion parameters in halves on 8 hosts of 8 workers: per layer and micro-batch two tensor-parallel all-reduces
+    /// forward and two backward and, at each boundary, a pipeline's activations, of 5, 21 or 42 MB by how long its samples are;
+    /// all-gathers and reduce-scatters of four layers' shards, 105 MB of attention and 210 MB of what is behind it; and one
+    /// data-parallel all-reduce of 3 GB of gradients in full precision.
     pub fn workload(&self) -> Workload {
-        let halves = 2;
         let (tensor, data) = self.ways();
-        let hosts_of_data = (self.hosts / self.stages).max(1);
-        let activations = halves * u64::from(self.micro_batch) * self.sequence * self.width / self.scale;
-        let layers_of_stage = (self.layers / self.stages).max(1);
-        let parameters = 12 * self.width * self.width;
-        let shard_of_layer = halves * parameters / u64::from(tensor) / self.scale;
-        let gradients = 4 * parameters * u64::from(layers_of_stage) / u64::from(tensor) / self.scale;
-        // A transformer computes about two operations per parameter and token.
-        let (model_intensity, local_batch) = (2.0 * self.sequence as f64, self.micro_batch * self.micro_batches);
-        let call = |collective, bytes: u64, ranks, hosts, parallelism, times| Call {
+        let mut calls = Vec::new();
+        for (tokens, times) in self.micro_batches_by_length() {
+            if tensor > 1 {
+                let times = 4 * self.layers_of_stage() * times;
+                let bytes = self.activations(tokens);
+                calls.push(self.call(CollectiveKind::AllReduce, bytes, (tensor, 1), Parallelism::Tensor, times));
+            }
+            if self.stages > 1 {
+                let bytes = self.activations(tokens);
+                calls.push(self.call(CollectiveKind::SendReceive, bytes, (2, 2), Parallelism::Pipeline, 2 * times));
+            }
+        }
+        if tensor > 1 {
+            // Norms and losses: small ones among them.
+            let (bytes, times) =
+                (self.activations(self.mean_tokens()) / 64, self.layers_of_stage() * self.micro_batches);
+            calls.push(self.call(CollectiveKind::AllReduce, bytes, (tensor, 1), Parallelism::Tensor, times));
+        }
+        if data > 1 {
+            let hosts = (self.hosts / self.stages).max(1);
+            calls.extend(self.calls_for_shards(tensor, (data, hosts)));
+            let parameters = SHARDS.iter().sum::<u64>() * self.width * self.width;
+            let gradients = 4 * parameters * u64::from(self.layers_of_stage()) / u64::from(tensor) / self.scale;
+            calls.push(self.call(CollectiveKind::AllReduce, gradients, (data, hosts), Parallelism::Data, 1));
+        }
+        Workload { name: LLM.to_owned(), calls }
+    }
+
+    /// Parameters of four layers at once, in halves: gathered forward and backward, and their gradients scattered.
+    fn calls_for_shards(&self, tensor: u32, members: (u32, u32)) -> impl Iterator<Item = Call> {
+        let kinds = [(CollectiveKind::AllGather, 2), (CollectiveKind::ReduceScatter, 1)];
+        SHARDS.into_iter().flat_map(move |squares| {
+            let bytes = 4 * 2 * squares * self.width * self.width / u64::from(tensor) / self.scale;
+            kinds.map(|(collective, times)| {
+                let times = (times * self.layers_of_stage()).div_ceil(4);
+                self.call(collective, bytes, members, Parallelism::Sharded, times)
+            })
+        })
+    }
+
+    /// Calls among so many ranks on so many hosts.
+    fn call(
+        &self,
+        collective: CollectiveKind,
+        bytes: u64,
+        (ranks, hosts): (u32, u32),
+        parallelism: Parallelism,
+        times: u32,
+    ) -> Call {
+        Call {
             collective,
             bytes: bytes.max(1),
             ranks,
@@ -98,43 +142,38 @@ impl Mix {
             is_pipelined_layer: !matches!(parallelism, Parallelism::Data),
             is_fused_call: matches!(parallelism, Parallelism::Data),
             is_ps_deployment: false,
-            model_intensity,
-            local_batch,
+            // A transformer computes about two operations per parameter and token.
+            model_intensity: 2.0 * self.mean_tokens() as f64,
+            local_batch: self.micro_batch * self.micro_batches,
             times,
-        };
-        let mut calls = Vec::new();
-        if tensor > 1 {
-            let times = 4 * layers_of_stage * self.micro_batches;
-            calls.push(call(CollectiveKind::AllReduce, activations, tensor, 1, Parallelism::Tensor, times));
-            // Norms and losses: small ones among them.
-            calls.push(call(CollectiveKind::AllReduce, activations / 64, tensor, 1, Parallelism::Tensor, times / 4));
         }
-        if self.stages > 1 {
-            let times = 2 * self.micro_batches;
-            calls.push(call(CollectiveKind::SendReceive, activations, 2, 2, Parallelism::Pipeline, times));
-        }
-        if data > 1 {
-            for (collective, times) in [(CollectiveKind::AllGather, 2), (CollectiveKind::ReduceScatter, 1)] {
-                let bytes = 4 * shard_of_layer;
-                calls.push(call(
-                    collective,
-                    bytes,
-                    data,
-                    hosts_of_data,
-                    Parallelism::Sharded,
-                    times * layers_of_stage / 4,
-                ));
-            }
-            calls.push(call(CollectiveKind::AllReduce, gradients, data, hosts_of_data, Parallelism::Data, 1));
-        }
-        calls.retain(|call| call.times > 0);
-        Workload { name: LLM.to_owned(), calls }
     }
 
-    /// A small one of which a tuner makes every kind of call often: 8 layers and 2 micro-batches, all messages a sixteenth, and at most
+    /// What a layer of a micro-batch hands on, in halves.
+    fn activations(&self, tokens: u64) -> u64 {
+        2 * u64::from(self.micro_batch) * tokens * self.width / self.scale
+    }
+
+    fn layers_of_stage(&self) -> u32 {
+        (self.layers / self.stages).max(1)
+    }
+
+    /// Tokens of a sample, and how many micro-batches of an iteration are of such samples: one at least.
+    fn micro_batches_by_length(&self) -> [(u64, u32); 3] {
+        let eighths = SEQUENCES.iter().map(|(_, eighths)| eighths).sum::<u32>();
+        SEQUENCES.map(|(tokens, share)| (tokens, (share * self.micro_batches).div_ceil(eighths)))
+    }
+
+    fn mean_tokens(&self) -> u64 {
+        let all = self.micro_batches_by_length();
+        let tokens: u64 = all.iter().map(|(tokens, times)| tokens * u64::from(*times)).sum();
+        tokens / all.iter().map(|(_, times)| u64::from(*times)).sum::<u64>().max(1)
+    }
+
+    /// A small one of which a tuner makes every kind of call often: 8 layers and 4 micro-batches, all messages a sixteenth, and at most
     /// four calls of a kind in an iteration. Every kind comes 300 times and more in 400 iterations, and few come much more often.
     pub fn small_workload(hosts: usize, workers_per_host: usize) -> Workload {
-        let mix = Mix { layers: 8, micro_batches: 2, scale: 16, ..Mix::on(hosts, workers_per_host) };
+        let mix = Mix { layers: 8, micro_batches: 4, scale: 16, ..Mix::on(hosts, workers_per_host) };
         let mut workload = mix.workload();
         workload.calls.iter_mut().for_each(|call| call.times = call.times.min(SMALL_TIMES));
         workload

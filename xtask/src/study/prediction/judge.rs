@@ -27,6 +27,8 @@ pub enum Place {
     Real,
     /// The same over TCP on its loopback.
     Loopback,
+    /// On links of several kinds, from files of a probe and a profile.
+    Files,
 }
 
 /// A cell: what was predicted, and what came out.
@@ -70,8 +72,8 @@ pub const ERROR_MAX: f64 = 0.05;
 
 impl Place {
     /// As tables have them.
-    pub const ALL: [Place; 6] =
-        [Place::Emulated, Place::Drawn, Place::Servers, Place::Lab, Place::Real, Place::Loopback];
+    pub const ALL: [Place; 7] =
+        [Place::Emulated, Place::Drawn, Place::Servers, Place::Lab, Place::Real, Place::Loopback, Place::Files];
 
     /// In words.
     pub fn name(self) -> &'static str {
@@ -82,6 +84,7 @@ impl Place {
             Place::Lab => "lab, 1 Gbit/s by the kernel",
             Place::Real => "trained models, this host",
             Place::Loopback => "trained models, TCP on the loopback",
+            Place::Files => "files of a probe and a profile",
         }
     }
 

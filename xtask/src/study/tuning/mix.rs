@@ -77,8 +77,8 @@ fn beats(over: &Over, noise: Option<f64>) -> Option<bool> {
 fn judge(all: &[Measured]) -> Section {
     let mut table = Table::new(
         "Calls of a large language model",
-        "Tensor-parallel all-reduces and a pipeline's messages, many; all-gathers and reduce-scatters of shards; one all-reduce of \
-         gradients: those of 13 billion parameters on 8 hosts of 8 workers, with bytes divided by the scale and calls of which \
+        "Tensor-parallel all-reduces and a pipeline's messages, many, of three sizes, as texts have different lengths; all-gathers and \
+         reduce-scatters of shards of two; one all-reduce of gradients: those of 13 billion parameters on 8 hosts of 8 workers, with bytes divided by the scale and calls of which \
          there are more than 8 made an eighth as often. In the lab, tensors are split within hosts, and all else crosses them. \
          Times in ms: medians of iterations, after 300 to learn, before which each kind of call was rehearsed (20 s for all of them at most, \
          which count as nobody's). The best static configuration is the same for all calls: \

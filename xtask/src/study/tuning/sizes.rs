@@ -157,10 +157,11 @@ fn table() -> Table {
          jobs learn one after the other, each with a tuner of its own (\"jobs\"): their times while they learn, and so \"prefix\" and \
          \"noise\", are added up call by call. All that comes afterwards, and the changes noticed, are the last one's. \
          \"Prefix\": the largest total over the default's from 100 calls on, of all runs; of several jobs it ends with call 300, the last one \
-         they learn in, and of a single one with the last call afterwards. What stands for several is judged afterwards by \"over best\" alone. \
+         they learn in, and of a single one with the last call afterwards. \"Jobs beyond\": of all jobs by themselves, those whose total was \
+         at some call from 100 to 300 more than 1.02 times the default's, and (in brackets) those whose second default's was. What stands for several is judged afterwards by \"over best\" alone. \
          \"Noise\": the same of a second default, which takes its turns like the tuner while it learns. What is beyond the limit is undecided unless it is more than twice as far from 1 as any noise, or the \
          runs' prefixes are beyond the limit in the mean, and beyond the noise of their own at the lower end of the 95 % interval. The search, when the tuner has learned, calls every choice that differs on these links three times after a \
-         warm-up (once, if that took 20 ms); then, by turns, a third goes on each time with twice as many calls, and the last six are \
+         warm-up (once, if that took 20 ms, and only some where not all would fit into half of its time); then, by turns, a third goes on each time with twice as many calls, and the last six are \
          called 10 to 100 times, until the fastest one's median is known to 1 %. \"Called\": in the search of the last run; what was \
          not called is modelled ten times slower than the best, belongs to an algorithm and protocol of which four choices took twice \
          as long as the best, or came when the search's time (60 s, or 120 s where calls are long) was over: \"cut off\", in some run. What \
@@ -189,6 +190,7 @@ fn table() -> Table {
             "the best",
             "the tuner's",
             "jobs",
+            "jobs beyond",
             "rehearsed",
         ],
     )
@@ -290,8 +292,18 @@ impl Found<'_> {
             last_text(runs, "oracle"),
             self.chosen(),
             of("jobs"),
+            self.beyond(),
             rehearsed_s.map_or_else(|| "–".to_owned(), |seconds| format!("{seconds:.2} s")),
         ]
+    }
+
+    /// Jobs of all runs that took more than is promised, and those whose second default did. (Pages before 28 November 2026 have none.)
+    fn beyond(&self) -> String {
+        let all = |name: &str| numbers(self.runs.iter().copied(), name).iter().sum::<f64>();
+        if self.runs.iter().all(|run| run["jobs_beyond"].is_null()) {
+            return "–".to_owned();
+        }
+        format!("{} ({}) of {}", all("jobs_beyond"), all("defaults_beyond"), all("jobs"))
     }
 
     /// What the tuner has come to in the last run.
@@ -311,7 +323,7 @@ mod tests {
             "calls_over_oracle": over_oracle, "tuned_over_oracle": 1.1 * over_oracle, "tuned_over_default": 0.8,
             "calls_worst_prefix": prefix, "worst_prefix": 1.1 * prefix, "reward_over_oracle": 1.0, "boundary_us": 9.0,
             "default_over_itself": noise, "default_us": 10.0, "tuned_us": 8.0, "oracle_us": 7.9,
-            "learning_over_default": 0.9, "drifts": 1, "jobs": 7, "rehearsal": {"seconds": 0.48}}]})
+            "learning_over_default": 0.9, "drifts": 1, "jobs": 7, "jobs_beyond": 2, "defaults_beyond": 1, "rehearsal": {"seconds": 0.48}}]})
     }
 
     /// The same of calls of so many microseconds, with what its rounds leave open.
@@ -396,7 +408,7 @@ mod tests {
         let section = judge(&[measured(vec![run(1.01, 1.01, 1.01)])]);
         assert_eq!(section.tables[0].rows[0].len(), section.tables[0].columns.len());
         assert_eq!(section.tables[0].rows[0][2], "64KiB");
-        assert_eq!(section.tables[0].rows[0][21..], ["7", "0.48 s"]);
+        assert_eq!(section.tables[0].rows[0][21..], ["7", "2 (1) of 7", "0.48 s"]);
     }
 
     #[test]

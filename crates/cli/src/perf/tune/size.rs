@@ -24,6 +24,9 @@ pub const ITERATION: usize = 4;
 const JOBS_S: f64 = 2.0;
 const JOBS_MAX: usize = 1000;
 
+/// A total over the default's that is more is beyond what a tuner promises.
+const PROMISED: f64 = 1.02;
+
 /// What was found out of a size. Times are those of the slowest rank, in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct TunedSize {
@@ -74,6 +77,11 @@ pub struct TunedSize {
     pub calls_worst_prefix: Option<f64>,
     /// The same measure of the default, which plays twice while it learned: noise.
     pub default_over_itself: Option<f64>,
+    /// Of the jobs, those that took more than 1.02 times the default's total, boundaries included, at some call from 100 on while they
+    /// learned.
+    pub jobs_beyond: usize,
+    /// Likewise, of their second defaults: noise.
+    pub defaults_beyond: usize,
     /// What a boundary takes in the mean, whether the ranks meet at it or not; there is one after every [`ITERATION`] calls. Less what the
     /// clock says of nothing.
     pub boundary_us: f64,
@@ -120,13 +128,15 @@ pub fn measure(
     let began = Instant::now();
     let job = |number: usize| Job::learn(communicator, subject, (&pattern, bytes), effort, number);
     let mut last = job(0)?;
-    let (mut jobs, mut learning, mut wrong) = (1, last.learning.clone(), 0);
+    let (mut jobs, mut learning, mut beyond, mut wrong) = (1, last.learning.clone(), beyond(&last.learning), 0);
     while jobs < JOBS_MAX && agreed_s(communicator, began)? < JOBS_S {
         wrong += last.bench.wrong;
         last = job(jobs)?;
+        beyond = std::array::from_fn(|who| beyond[who] + self::beyond(&last.learning)[who]);
         learning = learning.plus(&last.learning);
         jobs += 1;
     }
+    let [jobs_beyond, defaults_beyond] = beyond;
     let Job { mut bench, rehearsed, .. } = last;
     let state = bench.tuned.state_of(subject.kind, bench.bytes(), &CALL);
     let contestants = Contestants::of(&bench.tuned, &state, links_of(communicator));
@@ -139,7 +149,8 @@ pub fn measure(
     let rehearsal = rehearsed.map(|it| TunedRehearsal::of(&it, |choice| in_words(&bench.tuned, &state, choice)));
     let boundary_us = size.boundary_us / jobs as f64;
     let [worst_prefix, calls_worst_prefix] = worst_prefixes(&learning, (jobs == 1).then_some(&after));
-    let size = TunedSize { rehearsal, jobs, boundary_us, worst_prefix, calls_worst_prefix, ..size };
+    let size = TunedSize { rehearsal, jobs, jobs_beyond, defaults_beyond, boundary_us, ..size };
+    let size = TunedSize { worst_prefix, calls_worst_prefix, ..size };
     Ok((size, wrong + bench.wrong))
 }
 
@@ -147,6 +158,13 @@ pub fn measure(
 fn worst_prefixes(learning: &Turns, after: Option<&Turns>) -> [Option<f64>; 2] {
     let all = after.map_or_else(|| learning.clone(), |after| learning.then(after));
     [&all.tuned_whole(), &all.tuned.slowest].map(|tuned| worst_prefix(tuned, &all.rivals[0].slowest))
+}
+
+/// Of one job: 1 if it has taken more than is promised while it learned, and 1 if its second default has.
+fn beyond(learning: &Turns) -> [usize; 2] {
+    let [default, again] = [0, 1].map(|rival| &learning.rivals[rival].slowest);
+    [&learning.tuned_whole(), again]
+        .map(|total| worst_prefix(total, default).is_some_and(|worst| worst > PROMISED).into())
 }
 
 /// A job that has learned.
@@ -228,6 +246,8 @@ fn summary(
         reward_over_oracle: fastest.fold(0.0, f64::max),
         calls_worst_prefix: None,
         default_over_itself: worst_prefix(again, default),
+        jobs_beyond: 0,
+        defaults_beyond: 0,
         boundary_us: learning.boundary_us(),
         explored: course.map_or(0, |course| course.explored),
         drifts: course.map_or(0, |course| course.drifts),

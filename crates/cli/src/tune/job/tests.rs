@@ -1,12 +1,13 @@
 //! A cluster of NCCL's that is not there: its ranks make calls as a policy file says, and write down what they took.
 
 mod cuts;
+mod handed;
 mod iterations;
 
 use std::path::Path as FilePath;
 
 use paceline_tune::environment::Disturbances;
-use paceline_tune::nccl::{Communicator, Graph, Path};
+use paceline_tune::nccl::{Communicator, Function, Graph, Path};
 use paceline_tune::{Parallelism, Random};
 
 use super::super::samples::{LeftOut, Recording};
@@ -145,7 +146,7 @@ fn read(lines: &[String]) -> Vec<Round> {
     rounds
 }
 
-fn learn(job: &mut JobTuner<'_>, lines: &[String]) {
+fn learn(job: &mut JobTuner, lines: &[String]) {
     read(lines).iter().for_each(|round| job.learn(round));
 }
 
@@ -158,7 +159,7 @@ struct Loop {
     lost: f64,
 }
 
-fn until_found(world: &mut World, job: &mut JobTuner<'_>) -> Loop {
+fn until_found(world: &mut World, job: &mut JobTuner) -> Loop {
     let mut it = Loop { rounds: 0, lines: Vec::new(), policy: String::new(), lost: 0.0 };
     while world.played(&job.written(&job.settled()))[0] == world.defaults()[0] {
         let arms = world.played(&it.policy);
@@ -314,7 +315,7 @@ fn what_the_plug_in_cannot_tell_apart_is_one_context() {
     let tensor = Label { is_fused_call: false, is_ps_deployment: true, ..tensor };
     let mut round = |calls: &[(u64, Label)]| {
         let calls = calls.iter().map(|&(bytes, label)| measured(Function::AllReduce, bytes, label)).collect();
-        job.learn(&Round { policy: 0, iteration_s: None, calls });
+        job.learn(&Round { policy: 0, iteration_s: None, calls, costs: BTreeMap::new() });
         let switches = |it: &Context| [it.is_pipelined_layer, it.is_fused_call, it.is_ps_deployment];
         let said = |it: &Context| (it.size_log2, it.parallelism, switches(it));
         job.contexts().map(said).collect::<Vec<_>>()
@@ -349,7 +350,7 @@ fn one_long_call_of_a_round_puts_a_choice_out() {
             calls.push(call(4.0));
             out = out.or(Some(arm));
         }
-        job.learn(&Round { policy: policy.version(), iteration_s: None, calls });
+        job.learn(&Round { policy: policy.version(), iteration_s: None, calls, costs: BTreeMap::new() });
     }
     assert!(out.is_some(), "nothing was tried");
 }
@@ -363,7 +364,7 @@ fn others_are_noticed_by_rounds_and_contexts_stay() {
         for _ in 0..rounds {
             let call = measured(Function::AllReduce, 16 << 20, Label::default());
             let calls = vec![Measured { seconds: times * call.seconds, ..call }; 2];
-            job.learn(&Round { policy: 0, iteration_s: None, calls });
+            job.learn(&Round { policy: 0, iteration_s: None, calls, costs: BTreeMap::new() });
         }
         let known = job.kinds.values().flatten().map(|kind| kind.situation.state.congestion);
         (job.congestion(), known.collect::<Vec<_>>())

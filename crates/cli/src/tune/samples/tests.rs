@@ -70,6 +70,34 @@ fn calls_have_the_labels_that_the_program_gives_them() {
     assert_eq!((labels, left_out), (vec![of_tensors, Label::default(), of_one], LeftOut::default()));
 }
 
+/// What NCCL's model says stands with the round that says it, so that more rounds change nothing about earlier ones.
+#[test]
+fn tables_of_costs_belong_to_their_round() {
+    let costs = |line: String, bytes: u64, us: &str| {
+        line.replace('{', &format!("{{\"costs_bytes\": {bytes}, \"costs_us\": {us}, "))
+    };
+    let table = |first: f64| Costs::new(4100, vec![vec![Some(first), None], vec![None, Some(20.5)]]).expect("a table");
+    let first = [line(1, 4, 0, 50), costs(line(2, 5, 0, 50), 4100, "[[9, null], [null, 20.5]]")];
+    let second = [line(1, 4, 1, 50), costs(line(2, 5, 1, 50), 4100, "[[7, null], [null, 20.5]]")];
+    let (found, _) = rounds(&[&first, &second]).expect("samples");
+    let asked = (Function::AllReduce, 12, 2, 1);
+    assert!(found[0].costs.is_empty() && found[0].calls[0].asked() == asked);
+    assert_eq!(found[1].costs, BTreeMap::from([(asked, table(9.0))]), "the first rank counts");
+    for (line, reason) in [
+        (costs(line(1, 4, 0, 50), 8192, "[[9]]"), "costs_bytes is 8192, which is another power of two than the call's"),
+        (costs(line(1, 4, 0, 50), 4100, "[[9], [9, 9]]"), "rows of one length"),
+        (costs(line(1, 4, 0, 50), 4100, "[[0]]"), "costs_us: a cost is 0"),
+        (costs(line(1, 4, 0, 50), 4100, "[[null]]"), "costs_us: all costs are null"),
+        (costs(line(1, 4, 0, 50), 4100, "null"), "costs_bytes and costs_us stand together"),
+        (costs(line(1, 4, 0, 50), 4100, "[[\"9\"]]"), "this is no sample"),
+    ] {
+        assert!(
+            rounds(&[&[line]]).is_err_and(|message| message.contains(reason) && message.contains(":1")),
+            "{reason}"
+        );
+    }
+}
+
 #[test]
 fn calls_that_were_not_seen_by_all_are_left_out() {
     // The first is none of them; one took no time that the clock could tell, two have the same number, as replays have, and one

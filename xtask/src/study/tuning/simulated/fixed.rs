@@ -83,7 +83,7 @@ fn table(rows: &[Row]) -> Table {
     let mut table = Table::new(
         "Simulated: calls of a large language model, and one configuration for each collective",
         format!(
-            "The llm-3d mix with 8 layers, 2 micro-batches and messages of a sixteenth, at most four calls of a kind in each of \
+            "The llm-3d mix with 8 layers, 4 micro-batches of three lengths and messages of a sixteenth, at most four calls of a kind in each of \
              {ITERATIONS} iterations. The fixed configuration is the same for all sizes of a collective, and the best of all that there are \
              by the truth: no job knows it. Totals over its total, mean over seeds ± its 95 % interval: of the tuner after the first \
              {LEARNED} calls of each kind; of the tuner with all calls, those of finding out included; and of the best of everything, call \

@@ -1,15 +1,16 @@
 //! Configurations that are the same for all calls, as environment variables set them for a job.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use paceline_collective::registry::{find, of_kind};
 use paceline_comm::{CallOptions, Protocol, Topology};
 use paceline_plan::CollectiveKind;
-use paceline_tune::environment::Links;
+use paceline_tune::environment::{Links, OwnModel};
 use paceline_tune::main_effects::Traits;
 
-/// Chunks that are tried, in bytes, besides the default.
-const CHUNKS: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
+/// Chunks that are tried besides the default: those of a tuner.
+const CHUNKS: RangeInclusive<u8> = OwnModel::CHUNKS_LOG2;
 
 /// The collectives of a mix among all ranks, whose algorithms are named; those first of which there are most.
 const COLLECTIVES: [CollectiveKind; 3] =
@@ -44,7 +45,7 @@ pub fn statics(ranks: &Topology, links: Links) -> Vec<Static> {
         _ => &[None, Some(1), Some(2)],
     };
     let threads: &[Option<u16>] = if links.has_memory() { &[None, Some(2)] } else { &[None] };
-    let chunks = std::iter::once(None).chain(CHUNKS.map(Some));
+    let chunks = std::iter::once(None).chain(CHUNKS.map(|log2| Some(1 << log2)));
     let mut all = Vec::new();
     // What touches one thing comes before what touches several, so that a search that runs out of time has seen it.
     for chunk_bytes in chunks {

@@ -25,7 +25,8 @@ fn a_try_whose_chunks_a_neighbour_is_in_the_way_of_is_given_up() {
     for _ in 0..400 {
         let policy = job.policy();
         let played = nccl_policy::played(&policy, job.contexts(), &nccl);
-        let mut round = Round { policy: policy.version(), iteration_s: None, calls: Vec::new() };
+        let mut round =
+            Round { policy: policy.version(), iteration_s: None, calls: Vec::new(), costs: BTreeMap::new() };
         for (call, it) in calls.iter().zip(&situations) {
             let decided = job.kinds.get(&it.context).and_then(|kind| kind.as_ref()?.to_play());
             let choice = played.get(&it.context).copied().unwrap_or_default();

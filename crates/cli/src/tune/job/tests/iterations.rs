@@ -8,16 +8,16 @@ use super::*;
 const ROUNDS_MAX: u64 = 2500;
 
 /// A job that plays what it is told, as the documentation has it.
-struct Job<'a> {
+struct Job {
     world: World,
-    job: JobTuner<'a>,
+    job: JobTuner,
     rounds: u64,
     policy: Policy,
 }
 
-impl<'a> Job<'a> {
+impl Job {
     /// In which the first kind of calls takes 30 % less by another algorithm or protocol.
-    fn new(nccl: &'a NcclModel, seed: u64) -> Job<'a> {
+    fn new(nccl: &NcclModel, seed: u64) -> Job {
         let job = JobTuner::new(nccl, MODEL, Tuner::shipped(seed), &[]);
         Job { world: World::new(nccl, true, seed), job, rounds: 0, policy: Policy::new(0, []) }
     }
@@ -130,7 +130,7 @@ fn a_network_that_changes_is_learned_anew() {
     let mut it = Job::new(&nccl, 2);
     it.until(by_half, |it| it.job.is_settled());
     it.world.truth_s[0].iter_mut().for_each(|seconds| *seconds *= 1.5);
-    let drifts = |it: &Job<'_>| it.job.tuner.courses().map(|(_, course)| course.drifts).sum::<u32>();
+    let drifts = |it: &Job| it.job.tuner.courses().map(|(_, course)| course.drifts).sum::<u32>();
     let before = drifts(&it);
     let rounds = it.until(by_half, |it| drifts(it) > before);
     assert!(rounds <= 60 && !it.job.is_settled(), "{rounds} rounds");
@@ -144,7 +144,7 @@ fn rounds_of_another_policy_do_not_count() {
     let nccl = nccl();
     let mut it = Job::new(&nccl, 2);
     it.until(by_half, |it| matches!(it.stage(), Some(Stage::OnTrial { .. })));
-    let complete = |it: &Job<'_>| match it.stage() {
+    let complete = |it: &Job| match it.stage() {
         Some(Stage::OnTrial { trial, .. }) => trial.complete(),
         _ => usize::MAX,
     };

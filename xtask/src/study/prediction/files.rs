@@ -1,0 +1,247 @@
+//! What files predict: a cluster that `paceline probe` has written and a profile that `paceline profile` has, which `paceline simulate` reads
+//! hours later, beside what `paceline bench` measures then. That knows nothing of a run: neither what its ranks measured when they
+//! met, nor that links are emulated.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use paceline_cli::{Processors, shell_command_line};
+use serde_json::Value;
+
+use super::super::cells::Cell;
+use super::super::cluster::{Bench, Group, WARM_UP};
+use super::METHODS;
+use super::judge::{Outcome, Place};
+use crate::compare::Error;
+
+/// A model on links, with files of both.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// How it is called.
+    pub name: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// The study's models, whose profiles are built in, on an emulated network.
+    Emulated(Group),
+    /// A model that is trained, over shared memory or TCP on this host; iterations of each world, and seconds that all worlds take.
+    Trained { model: &'static str, transport: &'static str, iterations: usize, seconds: f64 },
+}
+
+/// One on each core, as a profile is of a worker that has a core for itself.
+const TRAINED_WORKERS: usize = 2;
+/// Runs of each method where models are trained: such worlds differ by a tenth and more.
+const TRAINED_RUNS: usize = 5;
+/// Iterations get faster by some percent until about the tenth.
+const TRAINED_WARM_UP: usize = 10;
+/// Seconds for a probe and a profile.
+const FILES_S: f64 = 30.0;
+
+/// All of them; with `quick` the smallest.
+pub fn all(quick: bool) -> Vec<Files> {
+    let trained = |model: &'static str, transport: &'static str, iterations, seconds| {
+        let kind = Kind::Trained { model, transport, iterations, seconds };
+        Files { name: format!("files-{model}-{TRAINED_WORKERS}-{transport}"), kind }
+    };
+    if quick {
+        return vec![trained("mlp", "shm", 50, 20.0)];
+    }
+    let emulated = |model, network, hosts, workers_per_host| {
+        let workers = hosts * workers_per_host;
+        let name = format!("files-{model}-{workers}-{network}");
+        let (methods, warm_up) = (METHODS.to_vec(), WARM_UP);
+        let (workers, iterations, runs) = (vec![workers], 5, 1);
+        let bulk = false;
+        let group = Group {
+            name: name.clone(),
+            model,
+            network,
+            hosts,
+            workers_per_host,
+            workers,
+            methods,
+            warm_up,
+            iterations,
+            runs,
+            bulk,
+        };
+        Files { name, kind: Kind::Emulated(group) }
+    };
+    vec![
+        emulated("resnet50", "10GbE", 4, 1),
+        emulated("resnet50", "100GbIB", 2, 2),
+        emulated("bert-base", "10GbE", 2, 2),
+        trained("mlp", "shm", 300, 100.0),
+        trained("transformer-lm", "shm", 12, 150.0),
+        trained("transformer-lm", "tcp", 12, 150.0),
+    ]
+}
+
+impl Files {
+    /// Seconds that it takes, about.
+    pub fn estimate_s(&self, processors: Processors) -> f64 {
+        FILES_S
+            + match &self.kind {
+                Kind::Emulated(group) => group.estimate_s(processors, 1),
+                Kind::Trained { seconds, .. } => *seconds,
+            }
+    }
+
+    /// Worlds that are measured.
+    pub fn worlds(&self) -> usize {
+        let runs = if matches!(self.kind, Kind::Trained { .. }) { TRAINED_RUNS } else { 1 };
+        runs * (METHODS.len() + 1)
+    }
+
+    fn workers(&self) -> usize {
+        match &self.kind {
+            Kind::Emulated(group) => group.workers[0],
+            Kind::Trained { .. } => TRAINED_WORKERS,
+        }
+    }
+
+    /// Writes the files, predicts from them, and only then measures.
+    ///
+    /// # Errors
+    /// The program cannot be run, or refuses what it is asked.
+    pub fn measure(&self, bench: Bench<'_>, processors: Processors) -> Result<Vec<Outcome>, Error> {
+        let files = Written { bench, name: &self.name };
+        let cluster = files.path("cluster.toml");
+        let workers = self.workers().to_string();
+        files.run("probe", &words(&["--workers", &workers, "-o"], &cluster, &self.probe_words(processors)))?;
+        let model = match &self.kind {
+            Kind::Emulated(group) => group.model.into(),
+            Kind::Trained { model, .. } => {
+                let profile = files.path("profile.json");
+                files.run("profile", &words(&["--model", model, "-o"], &profile, &[]))?;
+                profile.into_os_string()
+            }
+        };
+        let predicted: Vec<[f64; 3]> =
+            METHODS.iter().map(|method| self.predict(&files, &cluster, &model, method)).collect::<Result<_, _>>()?;
+        let cells = match &self.kind {
+            Kind::Emulated(group) => group.measure(bench, processors, 1)?,
+            Kind::Trained { .. } => bench.call(&self.name, &self.bench_words())?,
+        };
+        let outcome = |cell: &Cell| {
+            let place = METHODS.iter().position(|method| cell.method.split(',').next() == Some(*method))?;
+            let [low, rate, high] = predicted[place];
+            let of_cell = Outcome::of(Place::Files, &self.name, cell);
+            let method = METHODS[place].to_owned();
+            Some(Outcome { method, predicted: Some(rate), interval: Some([low, high]), ..of_cell })
+        };
+        Ok(cells.iter().filter_map(outcome).collect())
+    }
+
+    fn probe_words(&self, processors: Processors) -> Vec<String> {
+        match &self.kind {
+            Kind::Emulated(group) => {
+                let hosts = format!("{}x{}", group.hosts, group.workers_per_host);
+                let dilate = group.dilate(processors).to_string();
+                ["--emulate", group.network, "--hosts", &hosts, "--dilate", &dilate].map(str::to_owned).into()
+            }
+            Kind::Trained { transport, .. } => ["--transport", transport].map(str::to_owned).into(),
+        }
+    }
+
+    fn bench_words(&self) -> Vec<String> {
+        let Kind::Trained { model, transport, iterations, .. } = &self.kind else { return Vec::new() };
+        let methods: Vec<String> = METHODS.iter().map(|method| format!("{method},protocol={transport}")).collect();
+        let words = [
+            ("--models", (*model).to_owned()),
+            ("--methods", methods.join(";")),
+            ("--workers", TRAINED_WORKERS.to_string()),
+            ("--compute", "real".to_owned()),
+            ("--warmup", TRAINED_WARM_UP.to_string()),
+            ("--iterations", iterations.to_string()),
+            ("--runs", TRAINED_RUNS.to_string()),
+        ];
+        words.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect()
+    }
+
+    /// Samples per second: at least, probably, at most.
+    fn predict(&self, files: &Written<'_>, cluster: &Path, model: &OsString, method: &str) -> Result<[f64; 3], Error> {
+        let json = files.path(&format!("{method}.json"));
+        let workers = self.workers().to_string();
+        let mut more: Vec<OsString> = ["--workers", &workers, "--strategy", method, "--cluster"].map(Into::into).into();
+        more.extend([cluster.as_os_str().to_owned(), "--model".into(), model.clone()]);
+        files.run("simulate", &[more, vec!["--json".into(), json.clone().into_os_string()]].concat())?;
+        let text = fs::read_to_string(&json).map_err(|error| format!("{}: {error}", json.display()))?;
+        let file: Value = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", json.display()))?;
+        rates(&file["prediction"]).ok_or_else(|| format!("{}: no prediction", json.display()).into())
+    }
+}
+
+/// Of a prediction, in samples per second: an iteration takes between `low_s` and `high_s`.
+fn rates(prediction: &Value) -> Option<[f64; 3]> {
+    let number = |name: &str| prediction[name].as_f64();
+    let samples = number("samples_per_s")? * number("iteration_s")?;
+    Some([samples / number("high_s")?, number("samples_per_s")?, samples / number("low_s")?])
+}
+
+fn words(first: &[&str], path: &Path, rest: &[String]) -> Vec<OsString> {
+    let first = first.iter().map(OsString::from).chain([path.as_os_str().to_owned()]);
+    first.chain(rest.iter().map(OsString::from)).collect()
+}
+
+/// Where the files of a case lie.
+struct Written<'a> {
+    bench: Bench<'a>,
+    name: &'a str,
+}
+
+impl Written<'_> {
+    fn path(&self, what: &str) -> PathBuf {
+        self.bench.scratch.join(format!("{}-{what}", self.name))
+    }
+
+    fn run(&self, command: &str, words: &[OsString]) -> Result<(), Error> {
+        let mut program = Command::new(self.bench.program);
+        program.arg(command).args(words).stdin(Stdio::null()).stdout(Stdio::null());
+        let status = program.status().map_err(|error| format!("{}: {error}", self.name))?;
+        if status.success() {
+            return Ok(());
+        }
+        let said: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        Err(format!("{}: `paceline {command} {}`: {status}", self.name, shell_command_line(&said)).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_strategy::Registry;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_case_has_its_own_name_and_methods_that_there_are() {
+        let all = all(false);
+        let names: Vec<&String> = all.iter().map(|files| &files.name).collect();
+        assert!(names.iter().enumerate().all(|(place, name)| !names[..place].contains(name)), "{names:?}");
+        assert!(names.contains(&&"files-transformer-lm-2-tcp".to_owned()) && names.len() == 6);
+        let here = Processors { cores: 2, core_bytes_per_s: 1.2e9 };
+        for files in &all {
+            assert!(files.estimate_s(here) > FILES_S && files.worlds() >= METHODS.len() && files.workers() >= 2);
+            let words = files.bench_words();
+            let methods = words.iter().position(|word| word == "--methods").map(|place| words[place + 1].split(';'));
+            assert!(methods.into_iter().flatten().all(|method| Registry::built_in().parse(method).is_ok()));
+            let probe = files.probe_words(here).join(" ");
+            match &files.kind {
+                Kind::Emulated(_) => assert!(probe.contains("--emulate ") && probe.contains(" --dilate "), "{probe}"),
+                Kind::Trained { transport, .. } => assert_eq!(probe, format!("--transport {transport}")),
+            }
+        }
+    }
+
+    #[test]
+    fn a_longer_iteration_is_a_lower_rate() {
+        let prediction = json!({"samples_per_s": 100.0, "iteration_s": 0.5, "low_s": 0.4, "high_s": 1.0});
+        assert_eq!(rates(&prediction), Some([50.0, 100.0, 125.0]));
+        assert_eq!(rates(&json!({"samples_per_s": 100.0})), None);
+    }
+}
