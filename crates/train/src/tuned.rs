@@ -5,6 +5,7 @@
 //! it is in force: four small collectives at most, and no other communication.
 
 mod calls;
+mod clock;
 mod congestion;
 mod followed;
 mod kinds;
@@ -26,6 +27,7 @@ use paceline_tune::{
     Action, Choice, Congestion, Context, ContextKey, Course, Policy, Schedule, State, Tuner, WireProtocol,
 };
 
+use clock::Clock;
 pub(crate) use congestion::of_number;
 pub(crate) use followed::rules_elsewhere;
 use kinds::{Called, Kinds, Order};
@@ -53,6 +55,7 @@ pub struct TunedCalls<'a> {
     meetings: Meetings,
     /// The first calls of each context since the ranks have met.
     made: Vec<Made>,
+    clock: Clock,
     /// Which calls were made since then, in which order.
     seen: Order,
     /// Which calls there are, and how often each was made since then.
@@ -100,6 +103,7 @@ impl<'a> TunedCalls<'a> {
             leader: leads.then(leader),
             meetings: Meetings::new(&costs, topology.hosts(), topology.world()),
             made: Vec::new(),
+            clock: Clock::new(),
             seen: Order::default(),
             kinds: Kinds::default(),
             followed: None,
@@ -174,6 +178,7 @@ impl<'a> TunedCalls<'a> {
         call(communicator, &options, program)?;
         let took = began.elapsed();
         self.made.push(made.took(took));
+        self.clock.note(began, took);
         Ok(())
     }
 
@@ -287,6 +292,7 @@ impl<'a> TunedCalls<'a> {
         // The last to come has waited for nobody: its time is the call's. What is no time on one rank is none.
         let times = made.iter().map(|made| made.seconds);
         let mut least: Vec<f64> = [seen, -seen, self.meetings.last_here_s()].into_iter().chain(times).collect();
+        least.extend(self.clock.told(made.len()));
         self.communicator.all_reduce(&mut least, Reduction::Min, &CallOptions::default())?;
         // All are here.
         let together = Instant::now();
@@ -295,7 +301,10 @@ impl<'a> TunedCalls<'a> {
                         the same on all of them";
             return Err(self.usage("boundary of tuned calls", what.to_owned()));
         }
-        made.iter_mut().zip(&least[3..]).for_each(|(made, least)| made.seconds = *least);
+        let (least_s, latest) = least[3..].split_at(made.len());
+        made.iter_mut().zip(least_s).for_each(|(made, least_s)| made.seconds = *least_s);
+        Clock::lengthen(&mut made, latest);
+        self.clock.set(together);
         let (mut told, mut next) = ([0; 2], None);
         if let Some(leader) = &mut self.leader {
             next = leader.next(self.policies.active(), &made, &numbers, &self.model);

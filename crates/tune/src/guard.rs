@@ -214,12 +214,18 @@ impl Guard {
         if excused.iter().any(|it| it.of_chosen_s > 0.0) {
             watch.longest_s = 0.0;
         }
-        for Excused { of_tried_s, of_chosen_s } in excused {
+        for Excused { of_tried_s, of_chosen_s, due_s } in excused {
             for account in self.accounts(context) {
                 account.excess_s -= of_tried_s;
-                account.standing_s -= of_chosen_s;
+                account.standing_s += due_s - of_chosen_s;
             }
+            self.watches.entry(*context).and_modify(|watch| watch.longest_s = watch.longest_s.max(due_s));
         }
+    }
+
+    /// Is the default to be called in the place of what stands, as that was late, and too few calls of the default say whether it is as late?
+    pub fn is_on_probation(&self, context: &Context) -> bool {
+        self.watches.get(context).is_some_and(|watch| watch.late.is_on_probation())
     }
 
     /// One of several calls of a choice that is tried was late, and their mean, which counts, was not.

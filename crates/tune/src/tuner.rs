@@ -171,6 +171,7 @@ impl Tuner {
             // What the default takes then is the sentinel's affair, if the network is what it was.
             Phase::Doubt(_) => (situation.default, Role::Sentinel),
             Phase::Chosen(..) if course.sentinel.is_due() => (situation.default, Role::Sentinel),
+            Phase::Chosen(..) if self.guard.is_on_probation(&situation.context) => (situation.default, Role::Sentinel),
             Phase::Chosen(..) => self.beside(situation, &mut course, stands, row),
         };
         let decision = self.admit(situation, &mut course, stands, (arm, role));

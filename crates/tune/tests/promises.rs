@@ -164,13 +164,13 @@ fn mean_and_error(values: &[f64]) -> (f64, f64) {
 
 /// The mix of a language model against the best configuration that could have been set before the job, of those that are the same for all
 /// calls of a collective. Who sets it would have to know the truth beforehand. Demanded is that the tuner is better once it has learned,
-/// after 300 calls: it takes 1.8 % less on the one cluster and 1.4 % on the other, in the mean of the 20 seeds of a long run. A short run
-/// of 8 seeds admits one that is up to half a percent worse ([`TOLERATED`]). What finding out has cost before is not made up for within 1000
-/// calls of the rarest kind, 2.9 and 4.6 % with all of it, and is bounded here by 4 and 6 % (docs/tuning.md).
+/// after 300 calls, and with all that finding out has cost within 1000 calls of the rarest kind: it takes 6 % less, and 2 and 1 % with all of it,
+/// in the mean of the 20 seeds of a long run (docs/tuning.md). A short run of 8 seeds admits one that is up to half a percent worse
+/// ([`TOLERATED`]).
 #[test]
 fn the_llm_mix_beats_the_best_fixed_configuration_once_it_is_learned() {
     let seeds = if long() { 1..21 } else { 1..9 };
-    for (name, lost_with_learning) in [("25gbe+pcie4:8x4", 0.04), ("study-10gbe:8x4", 0.06)] {
+    for name in ["25gbe+pcie4:8x4", "study-10gbe:8x4"] {
         let machine = Cluster::named(name).unwrap_or_else(|error| panic!("{name}: {error}"));
         let workload = Mix::small_workload(machine.hosts, machine.workers_per_host);
         let (mut with_learning, mut after) = (Vec::new(), Vec::new());
@@ -203,11 +203,10 @@ fn the_llm_mix_beats_the_best_fixed_configuration_once_it_is_learned() {
                 100.0 * after[after.len() - 1]
             );
         }
-        let demanded = [("with learning", with_learning, -lost_with_learning), ("after 300 calls", after, 0.0)];
-        for (of, saved, least) in demanded {
+        for (of, saved) in [("with learning", with_learning), ("after 300 calls", after)] {
             let (mean, error) = mean_and_error(&saved);
             println!("{name}, seeds {seeds:?}: {:+.2} ± {:.2} % saved {of}", 100.0 * mean, 100.0 * error);
-            assert!(mean + forgiven(error) > least, "{name}, {of}: {mean}");
+            assert!(mean + forgiven(error) > 0.0, "{name}, {of}: {mean}");
         }
     }
 }

@@ -138,7 +138,7 @@ impl Learning {
         self.recall(situation);
         let context = situation.context;
         let (turns, decisions) = self.tuner.schedule(situation, calls);
-        let then = self.stands(&context);
+        let then = self.tuner.rests_with(&context);
         self.decisions.insert(context, decisions.into_iter().map(Some).collect());
         let nothing_else = turns.turns().iter().all(|turn| *turn == then);
         Plays { context, turns: if nothing_else { Schedule::always(then) } else { turns }, then }
@@ -147,7 +147,7 @@ impl Learning {
     /// The same where nothing is to be tried from here on.
     pub(crate) fn rests(&mut self, situation: &Situation) -> Plays {
         self.forget(situation);
-        Plays::always(situation.context, self.stands(&situation.context))
+        Plays::always(situation.context, self.tuner.rests_with(&situation.context))
     }
 
     /// What a context takes where nothing is tried.

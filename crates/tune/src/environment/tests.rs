@@ -21,7 +21,12 @@ fn the_mix_of_a_language_model_has_the_sizes_of_one() {
     let of = |parallelism| workload.calls.iter().filter(move |call| call.parallelism == parallelism);
     let megabytes = |call: &Call| call.bytes as f64 / 1e6;
     assert!(of(Parallelism::Tensor).all(|call| megabytes(call) <= 100.0 && call.times >= 10));
-    assert!(of(Parallelism::Pipeline).all(|call| megabytes(call) <= 100.0 && call.times >= 10));
+    assert!(of(Parallelism::Pipeline).all(|call| megabytes(call) <= 100.0 && call.times >= 4));
+    for parallelism in [Parallelism::Tensor, Parallelism::Pipeline] {
+        let mut sizes: Vec<u64> = of(parallelism).map(|call| call.bytes).filter(|bytes| *bytes > 1 << 20).collect();
+        sizes.sort_unstable();
+        assert_eq!(sizes, [512, 2048, 4096].map(|tokens| 2 * tokens * 5120), "texts of several lengths: {parallelism}");
+    }
     assert!(of(Parallelism::Sharded).all(|call| (10.0..1000.0).contains(&megabytes(call))));
     assert!(of(Parallelism::Data).all(|call| (100.0..10_000.0).contains(&megabytes(call)) && call.times == 1));
     for parallelism in Parallelism::ALL {

@@ -1,9 +1,18 @@
-//! What a tuner is told besides the times of the calls that it has decided.
+//! What a tuner is told besides the times of the calls that it has decided, and what it says besides its decisions.
 
-use super::{Course, Tuner};
+use super::{Course, Standing, Tuner};
 use crate::action::{Choice, Situation};
+use crate::state::Context;
 
 impl Tuner {
+    /// What a context takes where nothing is tried: what stands, unless it has to show that it is not late of itself.
+    pub fn rests_with(&self, context: &Context) -> Choice {
+        match self.course(context).map(Course::standing) {
+            Some(Standing::Chosen(choice, _)) if !self.guard.is_on_probation(context) => choice,
+            _ => Choice::Default,
+        }
+    }
+
     /// The longest of several calls whose mean is observed next took so many seconds, less what the default's stick out as a rule. While
     /// their arm is tried, that may be enough to put it out, unless the default's are late, too. If the mean is late as well, that tells.
     pub fn observe_longest(&mut self, situation: &Situation, arm: usize, [mean_s, longest_s]: [f64; 2]) {
