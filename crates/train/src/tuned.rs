@@ -33,7 +33,7 @@ pub(crate) use followed::rules_elsewhere;
 use kinds::{Called, Kinds, Order};
 pub use learning::links_of;
 pub(crate) use learning::{Learning, Made, Situations, beliefs, situation_of, typical_situation};
-use meetings::{Calls, Meetings, is_recorded};
+use meetings::{Calls, Meetings};
 pub(crate) use meetings::{SHARE, TURNS};
 pub(crate) use policies::{Plays, Policies, Version};
 pub(crate) use programs::program_of;
@@ -164,7 +164,7 @@ impl<'a> TunedCalls<'a> {
         call: impl FnOnce(&Communicator, &CallOptions, Option<&VerifiedProgram>) -> Result<(), CommError>,
     ) -> Result<(), CommError> {
         let (communicator, number) = (self.communicator, self.count(place));
-        if !is_recorded(number) {
+        if !self.meetings.is_recorded(number, self.kinds.of(place).state.bytes) {
             let choice = self.stands(place, options);
             if choice == Choice::Default {
                 return call(communicator, options, None);

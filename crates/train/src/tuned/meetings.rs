@@ -27,6 +27,10 @@ const DECIDING_S: f64 = 50e-6;
 /// Collectives of a meeting, at most.
 const COLLECTIVES: f64 = 4.0;
 
+/// Calls that take so long are timed whatever their number is, which takes a five-hundredth of that, or less; up to so many of a context.
+const RECORDED_S: f64 = 50e-6;
+const RECORDED_MAX: u64 = 1024;
+
 /// Before the first meeting, so many calls at most: however little links were measured to cost.
 const CALLS_MAX: u64 = 1 << 20;
 
@@ -102,6 +106,12 @@ impl Meetings {
         2.0 * (self.rounds * self.link.alpha + bytes as f64 * self.link.beta)
     }
 
+    /// Is a call of this number and so many bytes timed? What follows after the turns that can be decided ahead takes what stands; of long
+    /// calls these are timed, too, or one that is late now and then would hardly ever be seen. It is the same on all ranks.
+    pub(super) fn is_recorded(&self, number: u64, bytes: u64) -> bool {
+        number < Schedule::LENGTH_MAX as u64 || number < RECORDED_MAX && self.call_s(bytes) >= RECORDED_S
+    }
+
     /// About what a meeting takes, of so many contexts.
     fn believed_s(&self, contexts: usize) -> f64 {
         COLLECTIVES * self.call_s(0) + DECIDING_S * contexts as f64
@@ -153,11 +163,6 @@ impl Meetings {
     }
 }
 
-/// Is a call of this number timed? What follows after the turns that can be decided ahead takes what stands.
-pub(super) fn is_recorded(number: u64) -> bool {
-    number < Schedule::LENGTH_MAX as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +211,14 @@ mod tests {
             assert!(all_s <= 1.05 * SHARE * calls_s + 3.0 * takes_s, "calls of {call_s} s: {}", all_s / calls_s);
             assert!(all_s >= 0.5 * SHARE * calls_s || call_s >= 1e-2, "calls of {call_s} s: {}", all_s / calls_s);
         }
+    }
+
+    #[test]
+    fn long_calls_are_all_timed() {
+        let meetings = meetings(1e-6);
+        let recorded = |bytes: u64| (0..2000).take_while(|&number| meetings.is_recorded(number, bytes)).count();
+        assert_eq!((recorded(1 << 10), recorded(1 << 20)), (Schedule::LENGTH_MAX, RECORDED_MAX as usize));
+        assert!(meetings.call_s(1 << 10) < RECORDED_S && meetings.call_s(1 << 20) > RECORDED_S);
     }
 
     /// Short calls pay less where nothing is open, those that take longer than it may take to see what changes as much as before.
