@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use paceline_comm::{CallOptions, CommError, Communicator, Element, Reduction, VerifiedProgram};
 use paceline_plan::CollectiveKind;
 use paceline_tune::environment::Call;
-use paceline_tune::guard::NEVER_TRIED;
+use paceline_tune::guard::{NEVER_TRIED, VETO};
 use paceline_tune::main_effects::{Entrant, TRAITS};
 use paceline_tune::statistics::median;
 use paceline_tune::trial::{Gain, Side, Trial, Verdict, WORTHWHILE};
@@ -26,6 +26,13 @@ const FOR_RACE: f64 = 0.6;
 /// Trials of what has won the race, until one finds a gain: of calls that vary much, 32 blocks are often not sure. Each is one of the
 /// job's trials, which together err as seldom as they may.
 const TRIALS: usize = 3;
+
+/// So many of those that look better are tried, one after the other, as long as what has won its trial is late too often.
+const CANDIDATES: usize = 3;
+
+/// What has won its trial is called so many times more, by turns with the default: what is late once in a hundred calls takes longer in all, if
+/// TCP then waits for 200 ms, and shows nothing of it in a trial.
+const ENDURES: usize = 256;
 
 /// What a rehearsal has found; the same on all ranks.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,23 +123,18 @@ impl<'a> Rehearsal<'a> {
         for (own_s, counted) in own_s.iter_mut().zip(&finish.seconds) {
             own_s.drain(..own_s.len().saturating_sub(counted.len()));
         }
-        let (shown, is_complete) = match looks_better(&finish) {
-            None if finish.is_enough => (Shown::NothingBetter, finish.is_complete),
-            None => (Shown::Open, false),
-            Some(best) => {
-                let mut verdict = Some(Verdict::NoSignificantGain);
-                for _ in 0..TRIALS {
-                    if verdict == Some(Verdict::NoSignificantGain) {
-                        verdict = self.try_out(best, &mut level, &mut own_s, &mut *play)?;
-                    }
-                }
-                let shown = match verdict {
-                    Some(Verdict::Gain(gain)) if finish.is_enough => Shown::Gain(best, gain),
-                    Some(Verdict::Gain(gain)) => Shown::GainOfFew(best, gain),
-                    Some(Verdict::NoSignificantGain) if finish.is_enough => Shown::NoSignificantGain,
+        let (shown, is_complete) = match &look_better(&finish)[..] {
+            [] if finish.is_enough => (Shown::NothingBetter, finish.is_complete),
+            [] => (Shown::Open, false),
+            better => {
+                let found = self.best_that_endures(better, &mut level, &mut own_s, &mut *play)?;
+                let shown = match found {
+                    Some(Some((best, gain))) if finish.is_enough => Shown::Gain(best, gain),
+                    Some(Some((best, gain))) => Shown::GainOfFew(best, gain),
+                    Some(None) if finish.is_enough => Shown::NoSignificantGain,
                     _ => Shown::Open,
                 };
-                (shown, finish.is_complete && verdict.is_some())
+                (shown, finish.is_complete && found.is_some())
             }
         };
         let least_s = self.least(own_s)?;
@@ -145,6 +147,52 @@ impl<'a> Rehearsal<'a> {
         let (choices, called) = (self.contestants.len(), finish.called);
         let rehearsed = Rehearsed { choices, called, is_complete, chosen, seconds: seconds[0] };
         Ok(Outcome { rehearsed, contestants: self.contestants, least_s, shown })
+    }
+
+    /// The first of these that wins a trial against the default and is not late oftener, and by how much it is faster. None inside: there
+    /// is none; None: there was no time to find out.
+    fn best_that_endures(
+        &self,
+        better: &[usize],
+        level: &mut dyn FnMut() -> f64,
+        own_s: &mut [Vec<f64>],
+        play: Timed<'_>,
+    ) -> Result<Option<Option<(usize, Gain)>>, CommError> {
+        for &candidate in better {
+            let mut verdict = Some(Verdict::NoSignificantGain);
+            for _ in 0..TRIALS {
+                if verdict == Some(Verdict::NoSignificantGain) {
+                    verdict = self.try_out(candidate, level, own_s, &mut *play)?;
+                }
+            }
+            match verdict {
+                Some(Verdict::Gain(gain)) if self.endures(candidate, own_s, &mut *play)? => {
+                    return Ok(Some(Some((candidate, gain))));
+                }
+                Some(Verdict::Gain(_)) => {}
+                Some(Verdict::NoSignificantGain) => return Ok(Some(None)),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(None))
+    }
+
+    /// What has won its trial is called on, by turns with the default, as long as there is time. Adds this rank's times to `own_s`.
+    fn endures(&self, candidate: usize, own_s: &mut [Vec<f64>], play: Timed<'_>) -> Result<bool, CommError> {
+        let mut all_s: [Vec<f64>; 2] = Default::default();
+        for _ in 0..ENDURES {
+            let mut agreed = [0.0, 0.0, self.began.elapsed().as_secs_f64()];
+            for (contestant, seconds) in [0, candidate].into_iter().zip(&mut agreed) {
+                *seconds = play(self.contestants[contestant].0)?;
+                own_s[contestant].push(*seconds);
+            }
+            agree(self.communicator, &mut agreed)?;
+            all_s.iter_mut().zip(agreed).for_each(|(all_s, seconds)| all_s.push(seconds));
+            if agreed[2] >= self.limit_s {
+                break;
+            }
+        }
+        Ok(has_endured(&all_s[0], &all_s[1]))
     }
 
     /// Of each call the least time of all ranks: whoever came last has waited for nobody, and so a job takes it.
@@ -230,11 +278,22 @@ fn contestants(situation: &Situation) -> Vec<(Choice, Entrant)> {
     std::iter::once(default).chain(others).map(|arm| (situation.choice(arm), situation.entrant(arm))).collect()
 }
 
-/// The winner of a race, if it is not the default and ahead by what a change is worth.
-fn looks_better(finish: &Finish) -> Option<usize> {
-    let best = *finish.ranking.first()?;
-    let (best_s, default_s) = (median(&finish.seconds[best])?, median(finish.seconds.first()?)?);
-    (best > 0 && best_s <= (1.0 - WORTHWHILE) * default_s).then_some(best)
+/// The first of a race, as long as they are not the default and ahead by what a change is worth.
+fn look_better(finish: &Finish) -> Vec<usize> {
+    let default_s = finish.seconds.first().and_then(|seconds| median(seconds));
+    let is_better = |number: &usize| {
+        let times = median(&finish.seconds[*number]).zip(default_s).map(|(own_s, default_s)| own_s / default_s);
+        *number > 0 && times.is_some_and(|times| times <= 1.0 - WORTHWHILE)
+    };
+    finish.ranking.iter().copied().take_while(is_better).take(CANDIDATES).collect()
+}
+
+/// Is a candidate late no oftener than the default, or saves what a change is worth all the same? Of as many calls of both.
+fn has_endured(default_s: &[f64], candidate_s: &[f64]) -> bool {
+    let Some(usual_s) = median(default_s) else { return true };
+    let late = |seconds: &[f64]| seconds.iter().filter(|seconds| **seconds > VETO * usual_s).count();
+    let sum = |seconds: &[f64]| seconds.iter().sum::<f64>();
+    late(candidate_s) <= late(default_s) || sum(candidate_s) <= (1.0 - WORTHWHILE) * sum(default_s)
 }
 
 /// How a tuner takes in what was measured, by arm, and what that has shown.

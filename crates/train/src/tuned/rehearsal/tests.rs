@@ -48,6 +48,56 @@ fn what_is_faster_wins_and_is_in_force_on_all_ranks() {
     });
 }
 
+/// The fastest waits 200 ms in every fiftieth call: less often than a race or a trial sees, and more than it saves. The next one does not.
+#[test]
+fn what_is_late_now_and_then_does_not_stand() {
+    on_ranks(2, |communicator| {
+        let mut tuned = TunedCalls::new(&communicator, 1);
+        let state = tuned.state(CollectiveKind::AllReduce, 64 << 10, &CALL);
+        let all = contestants(&typical_situation(&tuned.model, &state).unwrap());
+        let mut families: Vec<u8> = all.iter().filter_map(|(choice, _)| family(*choice)).collect();
+        families.dedup();
+        let mut calls = 0;
+        let found = tuned.rehearse(&state, 20 * LIMIT, |tuned, choice| {
+            let of = family(choice);
+            calls += u32::from(of == Some(families[0]));
+            if of == Some(families[0]) && calls % 50 == 0 {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            let channels = match choice {
+                Choice::Play(action) if of == Some(families[0]) || of == Some(families[1]) => Some(action.channels),
+                _ => None,
+            };
+            play(tuned, choice, channels)
+        });
+        let chosen = found.unwrap().chosen.map(|(choice, _)| family(choice));
+        assert!(chosen != Some(Some(families[0])), "{chosen:?} of {families:?}");
+    });
+}
+
+fn family(choice: Choice) -> Option<u8> {
+    match choice {
+        Choice::Play(action) => Some(action.family.algorithm),
+        Choice::Default => None,
+    }
+}
+
+#[test]
+fn who_is_late_oftener_has_to_save_more_than_that_costs() {
+    let calls = |late: usize, seconds: f64| [vec![0.2; late], vec![seconds; 100 - late]].concat();
+    for (default, candidate, endures) in [
+        (calls(0, 1e-3), calls(0, 0.9e-3), true),
+        (calls(0, 1e-3), calls(1, 0.5e-3), false),
+        (calls(1, 1e-3), calls(1, 0.9e-3), true),
+        (calls(1, 1e-3), calls(2, 0.9e-3), false),
+        // Late calls that cost less than the others save.
+        (calls(0, 50e-3), calls(2, 20e-3), true),
+    ] {
+        assert_eq!(has_endured(&default, &candidate), endures, "{}", candidate[0]);
+    }
+    assert!(has_endured(&[], &[]));
+}
+
 /// Rank 1 cannot read the first version: it is sent again before the next one follows it.
 #[test]
 fn what_somebody_lacks_comes_first() {
