@@ -63,7 +63,7 @@ struct Watch {
     default_s: VecDeque<f64>,
     /// What follows of them: [`Watch::reckon_usual_s`].
     usual_s: Option<f64>,
-    /// The most that a call of what stands has taken more than the default.
+    /// The most that a call of what stands has taken more than the default; no more than what counts of an interrupted one.
     longest_s: f64,
     /// All calls.
     calls: u64,
@@ -219,7 +219,6 @@ impl Guard {
                 account.excess_s -= of_tried_s;
                 account.standing_s += due_s - of_chosen_s;
             }
-            self.watches.entry(*context).and_modify(|watch| watch.longest_s = watch.longest_s.max(due_s));
         }
     }
 
@@ -258,7 +257,7 @@ impl Guard {
         if let Some(usual_s) = watch.usual_s {
             let own_s = watch.late.add_chosen(seconds, usual_s);
             watch.remember(seconds, usual_s, own_s);
-            watch.longest_s = watch.longest_s.max(own_s);
+            watch.longest_s = watch.longest_s.max(own_s.min((INTERRUPTED - 1.0) * usual_s));
             for account in self.accounts(context) {
                 account.add(usual_s);
                 account.standing_s += own_s;
@@ -289,7 +288,8 @@ impl Guard {
     }
 
     /// May what stands in a context go on? Not if its calls have taken more than the default's, all in all, and so much that the
-    /// promise is in danger: then it is worse, whatever its median is. Its longest call is no reason: a single one may be anybody's fault.
+    /// promise is in danger: then it is worse, whatever its median is. Its longest call is no reason, as a single one may be anybody's fault;
+    /// but one that is its own fault, as far as the default's calls tell, counts but for what an interrupted one does.
     pub fn may_stand(&self, context: &Context) -> bool {
         let Some(Watch { account, longest_s, .. }) = self.watches.get(context) else { return true };
         let standing_s = account.standing_s - longest_s;

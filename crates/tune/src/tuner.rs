@@ -12,6 +12,7 @@ mod rehearsed;
 mod told;
 mod trials;
 mod tryable;
+mod watched;
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ use crate::policy::{Policy, Schedule};
 use crate::random::Random;
 use crate::state::Context;
 use crate::statistics::median;
-use crate::trial::{Errors, INTERRUPTED, Side, Verdict};
+use crate::trial::{Errors, Side, Verdict};
 use tryable::Tryable;
 
 /// Calls of exploration. How much they may cost is the guard's affair; what it refuses leaves room for later. With the default's
@@ -280,6 +281,8 @@ impl Tuner {
         if seconds.is_finite() && seconds > 0.0 && arm < situation.arms.len() {
             self.account(situation, &mut course, (arm, seconds), false);
             self.learn(situation, &mut course, (arm, seconds), true);
+            // Its losses are not waited for until something is decided again.
+            self.revert_if_too_much(situation, &mut course);
         }
         self.courses.insert(situation.context, course);
     }
@@ -384,53 +387,6 @@ impl Tuner {
             None if course.goes_on() => {}
             None => course.stand(Phase::Settled(course.why_settled()), None),
         }
-    }
-
-    /// What stands is watched: for a default that is better again, and for its sum.
-    fn watch(&mut self, situation: &Situation, course: &mut Course, arm: usize, role: Role, seconds: f64) {
-        course.resting += 1;
-        let stands = match course.phase {
-            Phase::Chosen(chosen, _) => chosen,
-            _ => situation.default,
-        };
-        let counted_s = self.counted_s(situation, seconds);
-        if role == Role::Sentinel {
-            course.sentinel.add_default(counted_s);
-        } else if arm == stands {
-            course.sentinel.add_chosen(counted_s);
-            course.chosen.add(seconds.ln(), 0.97);
-        }
-        if let Phase::Chosen(_, choice) = course.phase {
-            // While the network may be changing, it is no fault of what stands.
-            let too_much = course.drift.is_calm() && !self.guard.may_stand(&situation.context);
-            if too_much || role == Role::Sentinel && course.sentinel.prefers_default() {
-                self.revert(situation, course, choice);
-                return;
-            }
-            if arm == stands && self.guard.is_slow(&situation.context, seconds) {
-                // Is it the choice, or the network? The default tells.
-                course.sentinel.hurry();
-            }
-            self.watch_beside(situation, course, stands, (arm, role, seconds));
-        } else if course.has_rested() {
-            course.explore_all(EXPLORED);
-        }
-    }
-
-    /// Of a call's seconds, those that say something about the next one: not how late it is.
-    fn counted_s(&self, situation: &Situation, seconds: f64) -> f64 {
-        let usual_s = self.guard.default_seconds(&situation.context);
-        usual_s.map_or(seconds, |usual_s| seconds.min(INTERRUPTED * usual_s))
-    }
-
-    /// What stood is worse than the default, and does not come back until the network changes.
-    fn revert(&mut self, situation: &Situation, course: &mut Course, choice: Choice) {
-        if let Choice::Play(action) = choice {
-            self.guard.veto(&situation.context, action);
-        }
-        self.break_off_beside(course);
-        self.guard.stands_anew(&situation.context);
-        course.stand(Phase::Settled(Reason::Reverted), None);
     }
 
     /// The network has changed.
