@@ -164,7 +164,9 @@ class Tuner:
         count, width = self._library.paceline_nccl_costs(*kind, *into), width.value
         if count == 0:
             return None
-        known = [cost if math.isfinite(cost) and cost >= 0 else None for cost in costs[:count]]
+        known = [float(f"{cost:.6g}") if math.isfinite(cost) and cost > 0 else None for cost in costs[:count]]
+        if width == 0 or all(cost is None for cost in known):
+            return None
         return bytes_.value, [known[first : first + width] for first in range(0, count, width)]
 
     def collect(self, most=16):

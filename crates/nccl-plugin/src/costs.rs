@@ -84,8 +84,8 @@ impl Kept {
     }
 
     fn places(&self, key: u64) -> impl Iterator<Item = &Place> {
-        // Fibonacci's hash: neighbours lie far apart.
-        let first = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize;
+        // Fibonacci's hash, of which the highest bits depend on all others.
+        let first = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - KINDS.ilog2())) as usize;
         (first..first + PLACES).map(|place| &self.0[place % KINDS])
     }
 }
@@ -181,6 +181,20 @@ mod tests {
             (2..2 + 2 * KINDS).filter_map(|ranks| Some((ranks, kept.of(&call(ranks))?))).collect();
         assert!(known.len() > KINDS * 9 / 10, "{} of {KINDS}", known.len());
         assert!(known.iter().all(|(ranks, table)| table.costs[..3] == [*ranks as f32; 3]));
+    }
+
+    /// A job has few communicators, and calls of many functions and sizes.
+    #[test]
+    fn all_kinds_of_a_communicator_have_a_place() {
+        let kept = Kept([const { Place::free() }; KINDS]);
+        let kinds = || {
+            let sizes = 8..32u32;
+            sizes
+                .flat_map(|size| Function::ALL.iter().map(move |&function| Call { function, bytes: 1 << size, ..CALL }))
+        };
+        kinds().for_each(|call| kept.keep(&call, &[call.bytes as f32; 21], 3));
+        let missing = kinds().filter(|call| kept.of(call).is_none_or(|table| table.costs[0] != call.bytes as f32));
+        assert_eq!(missing.count(), 0);
     }
 
     /// Several threads with calls of the same kinds: whoever reads sees one of their tables, whole.

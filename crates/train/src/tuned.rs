@@ -375,7 +375,8 @@ impl Leader {
         self.has_looked
             && self.situations.iter().all(|(context, situation)| {
                 let is_gone = self.waited.get(context).is_some_and(|waited| *waited > WAITS_MAX);
-                let is_decided = |course: &Course| course.is_decided() && !course.is_suspicious();
+                let is_probed = self.learning.tuner.is_on_probation(context);
+                let is_decided = |course: &Course| course.is_decided() && !course.is_suspicious() && !is_probed;
                 situation.is_none() || is_gone || self.learning.course(context).is_some_and(is_decided)
             })
     }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use account::{Account, CREDITED};
 pub use account::{Risk, Room};
-use late::{Excused, Lateness};
+use late::{Lateness, Reckoned};
 
 use crate::action::{Action, Situation};
 use crate::learner::Belief;
@@ -209,12 +209,12 @@ impl Guard {
         let Some(watch) = self.watches.get_mut(context) else { return };
         let Some(usual_s) = watch.usual_s else { return };
         let unseen = std::mem::take(&mut watch.unseen);
-        let excused: Vec<Excused> =
+        let excused: Vec<Reckoned> =
             unseen.into_iter().map(|seconds| watch.late.add_default(seconds, usual_s)).collect();
         if excused.iter().any(|it| it.of_chosen_s > 0.0) {
             watch.longest_s = 0.0;
         }
-        for Excused { of_tried_s, of_chosen_s, due_s } in excused {
+        for Reckoned { of_tried_s, of_chosen_s, due_s } in excused {
             for account in self.accounts(context) {
                 account.excess_s -= of_tried_s;
                 account.standing_s += due_s - of_chosen_s;

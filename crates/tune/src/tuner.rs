@@ -172,7 +172,7 @@ impl Tuner {
             // What the default takes then is the sentinel's affair, if the network is what it was.
             Phase::Doubt(_) => (situation.default, Role::Sentinel),
             Phase::Chosen(..) if course.sentinel.is_due() => (situation.default, Role::Sentinel),
-            Phase::Chosen(..) if self.guard.is_on_probation(&situation.context) => (situation.default, Role::Sentinel),
+            Phase::Chosen(..) if self.guard.is_on_probation(&situation.context) => (situation.default, Role::Ordinary),
             Phase::Chosen(..) => self.beside(situation, &mut course, stands, row),
         };
         let decision = self.admit(situation, &mut course, stands, (arm, role));
@@ -238,6 +238,8 @@ impl Tuner {
             self.follow(situation, &mut course, (arm, role, seconds));
         }
         self.show_lateness(situation, &course.calm_down());
+        // What is due after that, is not waited for.
+        self.revert_if_too_much(situation, &mut course);
         self.courses.insert(situation.context, course);
     }
 
@@ -281,6 +283,9 @@ impl Tuner {
         if seconds.is_finite() && seconds > 0.0 && arm < situation.arms.len() {
             self.account(situation, &mut course, (arm, seconds), false);
             self.learn(situation, &mut course, (arm, seconds), true);
+            if arm == situation.default && course.drift.is_calm() && !course.is_in_doubt() {
+                self.show_lateness(situation, &[seconds]);
+            }
             // Its losses are not waited for until something is decided again.
             self.revert_if_too_much(situation, &mut course);
         }

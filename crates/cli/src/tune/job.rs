@@ -190,11 +190,10 @@ impl JobTuner {
         known.insert(asked, context);
         if let Entry::Vacant(vacant) = kinds.entry(context) {
             // All calls of a context have the choices of one in its middle.
-            if let Some(costs) = round.costs.get(&asked) {
-                nccl.hand_over(context, costs.clone());
-                counts.by_nccl_costs += 1;
-            }
+            let costs = round.costs.get(&asked);
+            costs.into_iter().for_each(|costs| nccl.hand_over(context, costs.clone()));
             let situation = nccl.situation(&State { bytes: context.typical_bytes(), ..state });
+            counts.by_nccl_costs += u64::from(costs.is_some() && situation.is_some());
             if let Some(situation) = &situation {
                 tuner.remember(remembered.recall(situation));
             }

@@ -21,7 +21,7 @@ use super::known::in_words;
 use super::learning::{ALL, LearningArguments};
 use super::nccl_table::{NcclArguments, WORLD, usage};
 use super::report::{not_actuable, not_actuable_in_words};
-use super::samples::{LeftOut, Recording};
+use super::samples::{LeftOut, Recording, Round};
 use crate::arguments::ByteSize;
 use crate::bench::ResultStore as Store;
 use crate::failure::{Failure, unless_closed};
@@ -95,7 +95,7 @@ pub fn run(
     let store = learning.database.as_deref().map(Store::open).transpose()?;
     // A larger communicator may come later in the job, and what it learns stays in one place all the same.
     let at_first = nccl.communicator(recording.largest_at_first().unwrap_or(WORLD));
-    let known_as = known_as(&NcclModel::new(version, at_first).map_err(usage)?);
+    let known_as = known_as(&NcclModel::new(version, at_first).map_err(usage)?, &rounds);
     let before = match &store {
         Some(store) => before(store, &known_as, recording.job(), rounds.len())?,
         None => Vec::new(),
@@ -123,10 +123,12 @@ pub fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a cluster is called in a database: as NCCL sees it, in words and with all that was said of it.
-fn known_as(model: &NcclModel) -> String {
+/// What a cluster is called in a database: as NCCL sees it, in words and with all that was said of it. Where NCCL has handed over tables, its
+/// own choice is known, and where it has not, taken for what formulas say: lessons of one are none of the other.
+fn known_as(model: &NcclModel, rounds: &[Round]) -> String {
     let described = Fnv1a::of(format!("{:?}", model.communicator()).as_bytes());
-    format!("{NCCL}{described:016x}:{}", model.name())
+    let by = if rounds.first().is_some_and(|round| !round.costs.is_empty()) { ", by its own tables" } else { "" };
+    format!("{NCCL}{described:016x}:{}{by}", model.name())
 }
 
 /// What was known when the job began. Each call goes through all rounds of the job again, and must decide as it did then: so the first

@@ -90,6 +90,17 @@ with tempfile.TemporaryDirectory() as folder:
     assert tuner.write_samples(path, iteration_s=float("nan"), label=lambda sample: pipelined.get(sample.sequence)) == (3, 0)
     text = path.read_text()
     assert text.count('"round": 8, ') == 3 and text.count('"pipelined": true') == 1 and "NaN" not in text
+    # What NCCL's own model says stands beside the first of each kind, in each round.
+    known = tuner.costs
+    tuner.costs = lambda sample: (sample.bytes, [[9.5, None]])
+    other = paceline_nccl.Sample(policy=3, function=4, bytes=8192)
+    for number in (9, 10):
+        left = [recorded[:3] + [other], []]
+        assert tuner.write_samples(path) == (4, 0)
+        lines = [line for line in path.read_text().splitlines() if f'"round": {number}, ' in line]
+        assert ['"costs_bytes": 4096, "costs_us": [[9.5, null]]' in line for line in lines] == [True, False, False, False]
+        assert '"costs_bytes": 8192' in lines[3]
+    tuner.costs, text = known, path.read_text()
     for wrong in ({"parallelism": "all"}, {"fused": 1}, {"kind": "data"}):
         left = [recorded[:1], []]
         try:
@@ -101,7 +112,7 @@ with tempfile.TemporaryDirectory() as folder:
     # A round that cannot be written is given up, and the next one has the number that other ranks give it.
     tuner.skip_round()
     left = [recorded[:1], []]
-    assert tuner.write_samples(path) == (1, 0) and path.read_text().count('"round": 10, ') == 1
+    assert tuner.write_samples(path) == (1, 0) and path.read_text().count('"round": 12, ') == 1
     del tuner.samples, tuner.samples_lost
     # Another job writes to another file: its samples and its round wait for that.
     other = paceline_nccl.Tuner(sys.argv[1])

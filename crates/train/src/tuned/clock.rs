@@ -37,20 +37,20 @@ impl Clock {
         }
     }
 
-    /// What the ranks take the minimum of, so that the latest counts: nothing, or two numbers for each of so many calls.
+    /// What the ranks take the minimum of: nothing, or three numbers for each of so many calls, of which that makes the latest beginning,
+    /// the latest end and the earliest one.
     pub(super) fn told(&self, calls: usize) -> Vec<f64> {
         let spans = if self.spans.len() == calls { &self.spans[..] } else { &[] };
-        [0, 1].into_iter().flat_map(|end| spans.iter().map(move |span| -span[end])).collect()
+        spans.iter().flat_map(|[began, ended]| [-began, -ended, *ended]).collect()
     }
 
-    /// Calls that a rank has ended late took until then. `latest`: the minimum of what all have told.
-    pub(super) fn lengthen(made: &mut [Made], latest: &[f64]) {
-        let (began, ended) = latest.split_at(latest.len() / 2);
-        for (made, (began, ended)) in made.iter_mut().zip(began.iter().zip(ended)) {
-            let lasted_s = began - ended;
-            if lasted_s > VETO * made.seconds && lasted_s > made.seconds + APART_S {
-                made.seconds = lasted_s;
-            }
+    /// Calls that a rank has ended late took until then. `told`: the minimum of what all have told.
+    pub(super) fn lengthen(made: &mut [Made], told: &[f64]) {
+        let spans = || told.as_chunks::<3>().0.iter().map(|[began, ended, earliest]| [-began, -ended, *earliest]);
+        // A rank that has left the meeting late itself ends all calls early by its clock.
+        let apart_s = spans().map(|[_, ended, earliest]| ended - earliest).fold(f64::INFINITY, f64::min);
+        for (made, [began, ended, _]) in made.iter_mut().zip(spans()) {
+            made.seconds = lengthened(made.seconds, ended - began - apart_s);
         }
     }
 
@@ -59,6 +59,11 @@ impl Clock {
         self.set = Some(now);
         self.spans.clear();
     }
+}
+
+/// What a call takes: the least of all ranks, or as long as it has lasted on all of them, if that is so much longer that a rank was late.
+pub(super) fn lengthened(least_s: f64, lasted_s: f64) -> f64 {
+    if lasted_s > VETO * least_s && lasted_s > least_s + APART_S { lasted_s } else { least_s }
 }
 
 #[cfg(test)]
@@ -77,7 +82,7 @@ mod tests {
         let cluster = paceline_plan::Cluster::named("study-10gbe:4x1").expect("it is built in");
         let context = OwnModel::of(&cluster).state(&CALL).context();
         let calls = ranks[0].1.len();
-        let (mut seconds, mut latest) = (vec![f64::INFINITY; calls], vec![f64::INFINITY; 2 * calls]);
+        let (mut seconds, mut latest) = (vec![f64::INFINITY; calls], vec![f64::INFINITY; 3 * calls]);
         for (left, spans) in ranks {
             let mut clock = Clock::new();
             clock.set(at(1000 + left));
@@ -101,10 +106,10 @@ mod tests {
         let usual: &[[u64; 2]] = &[[10, 12], [20, 22], [30, 232]];
         let late: &[[u64; 2]] = &[[10, 12], [20, 222], [230, 232]];
         assert_eq!(lasted(&[(0, usual), (0, late), (0, usual)]), [2.0, 202.0, 2.0]);
-        // Who has left the meeting 10 ms late is not late for that, whoever comes last.
-        for late_by in [0, 10] {
-            let (first, second): (&[[u64; 2]], &[[u64; 2]]) = (&[[40, 92]], &[[90, 92]]);
-            assert_eq!(lasted(&[(late_by, first), (10 - late_by, second)]), [2.0]);
+        // Who has left the meeting late is not late for that, whoever comes last.
+        for late_by in [0, 10, 200] {
+            let (first, second): (&[[u64; 2]], &[[u64; 2]]) = (&[[240, 492]], &[[490, 492]]);
+            assert_eq!(lasted(&[(late_by, first), (200 - late_by, second)]), [2.0], "{late_by}");
         }
     }
 
@@ -115,7 +120,7 @@ mod tests {
         assert!(clock.told(1).is_empty() && clock.told(0).is_empty());
         clock.set(Instant::now());
         clock.note(Instant::now(), Duration::from_millis(1));
-        assert_eq!((clock.told(1).len(), clock.told(2).len()), (2, 0), "all of them, or none");
+        assert_eq!((clock.told(1).len(), clock.told(2).len()), (3, 0), "all of them, or none");
         Clock::lengthen(&mut [], &[]);
     }
 }

@@ -11,10 +11,11 @@ use paceline_plan::CollectiveKind;
 use paceline_tune::environment::Call;
 use paceline_tune::guard::{NEVER_TRIED, VETO};
 use paceline_tune::main_effects::{Entrant, TRAITS};
-use paceline_tune::statistics::median;
+use paceline_tune::statistics::{binomial_tail, median};
 use paceline_tune::trial::{Gain, Side, Trial, Verdict, WORTHWHILE};
 use paceline_tune::{Choice, Outcome as Shown, Random, Schedule, Situation, State, Tuner};
 
+use super::clock::lengthened;
 use super::learning::{situation_of, typical_situation};
 use super::policies::{Plays, Version};
 use super::race::{Finish, agree, race};
@@ -32,7 +33,10 @@ const CANDIDATES: usize = 3;
 
 /// What has won its trial is called so many times more, by turns with the default: what is late once in a hundred calls takes longer in all, if
 /// TCP then waits for 200 ms, and shows nothing of it in a trial.
-const ENDURES: usize = 256;
+const ENDURANCE_CALLS: usize = 256;
+
+/// Where the default is late, too, what has won may be late so much oftener as chance would have it in one case of five.
+const ENDURANCE_CHANCE: f64 = 0.2;
 
 /// What a rehearsal has found; the same on all ranks.
 #[derive(Clone, Debug, PartialEq)]
@@ -180,7 +184,7 @@ impl<'a> Rehearsal<'a> {
     /// What has won its trial is called on, by turns with the default, as long as there is time. Adds this rank's times to `own_s`.
     fn endures(&self, candidate: usize, own_s: &mut [Vec<f64>], play: Timed<'_>) -> Result<bool, CommError> {
         let mut all_s: [Vec<f64>; 2] = Default::default();
-        for _ in 0..ENDURES {
+        for _ in 0..ENDURANCE_CALLS {
             let mut agreed = [0.0, 0.0, self.began.elapsed().as_secs_f64()];
             for (contestant, seconds) in [0, candidate].into_iter().zip(&mut agreed) {
                 *seconds = play(self.contestants[contestant].0)?;
@@ -195,11 +199,14 @@ impl<'a> Rehearsal<'a> {
         Ok(has_endured(&all_s[0], &all_s[1]))
     }
 
-    /// Of each call the least time of all ranks: whoever came last has waited for nobody, and so a job takes it.
+    /// Of each call what a job takes it for: the least time of all ranks, as whoever came last has waited for nobody, and until the last has
+    /// ended if that was late. (All of them begin together.)
     fn least(&self, mut own_s: Vec<Vec<f64>>) -> Result<Vec<Vec<f64>>, CommError> {
-        let mut least_s: Vec<f64> = own_s.concat();
+        let (mut least_s, mut longest_s) = (own_s.concat(), own_s.concat());
         self.communicator.all_reduce(&mut least_s, Reduction::Min, &CallOptions::default())?;
-        own_s.iter_mut().flatten().zip(least_s).for_each(|(seconds, least_s)| *seconds = least_s);
+        agree(self.communicator, &mut longest_s)?;
+        let all_s = least_s.into_iter().zip(longest_s).map(|(least_s, longest_s)| lengthened(least_s, longest_s));
+        own_s.iter_mut().flatten().zip(all_s).for_each(|(seconds, agreed_s)| *seconds = agreed_s);
         Ok(own_s)
     }
 
@@ -288,12 +295,15 @@ fn look_better(finish: &Finish) -> Vec<usize> {
     finish.ranking.iter().copied().take_while(is_better).take(CANDIDATES).collect()
 }
 
-/// Is a candidate late no oftener than the default, or saves what a change is worth all the same? Of as many calls of both.
+/// Is a candidate late no oftener than the default, but for chance, or saves what a change is worth all the same? Of as many calls of both.
+/// Where the default is never late, one late call is too many: what it costs is certain, and what others would save is not.
 fn has_endured(default_s: &[f64], candidate_s: &[f64]) -> bool {
     let Some(usual_s) = median(default_s) else { return true };
-    let late = |seconds: &[f64]| seconds.iter().filter(|seconds| **seconds > VETO * usual_s).count();
+    let late = |seconds: &[f64]| seconds.iter().filter(|seconds| **seconds > VETO * usual_s).count() as u64;
     let sum = |seconds: &[f64]| seconds.iter().sum::<f64>();
-    late(candidate_s) <= late(default_s) || sum(candidate_s) <= (1.0 - WORTHWHILE) * sum(default_s)
+    let (own, of_default) = (late(candidate_s), late(default_s));
+    let may_be_chance = || of_default > 0 && binomial_tail(own + of_default, own, 0.5) >= ENDURANCE_CHANCE;
+    own <= of_default || may_be_chance() || sum(candidate_s) <= (1.0 - WORTHWHILE) * sum(default_s)
 }
 
 /// How a tuner takes in what was measured, by arm, and what that has shown.

@@ -53,7 +53,7 @@ impl NcclModel {
     }
 
     /// Believes a table of costs that NCCL has handed over for a call of a context, instead of its formulas: it knows the links as NCCL
-    /// has found them, and releases whose formulas are not known here.
+    /// has found them.
     pub fn hand_over(&mut self, context: Context, costs: Costs) {
         self.handed.insert(context, costs);
     }

@@ -9,10 +9,10 @@ use crate::statistics::binomial_tail;
 use crate::trial::INTERRUPTED;
 
 /// If what is tried is late by chance more seldom than that, though it is as the default is, it is its own fault.
-const TRIED: f64 = 0.02;
+const CHANCE_TRIED: f64 = 0.02;
 
 /// The same of what stands: it is asked for as long as a job runs.
-const STANDS: f64 = 0.005;
+const CHANCE_STANDING: f64 = 0.005;
 
 /// That the default is never late, fewer of its calls do not tell; and more need not be asked for, however many what stands had.
 const FEW: f64 = 60.0;
@@ -53,7 +53,7 @@ pub(super) struct Lateness {
 /// What a call of the default says of late calls: seconds that turn out to be nobody's fault after they were charged, and those that turn
 /// out to be the fault of what stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Excused {
+pub(super) struct Reckoned {
     pub(super) of_tried_s: f64,
     pub(super) of_chosen_s: f64,
     pub(super) due_s: f64,
@@ -73,8 +73,8 @@ impl Late {
 
     /// The same of calls that go on for ever.
     fn add_to_last(&mut self, more_s: Option<f64>) {
-        let Late { calls, late, more_s: all_s, charged_s, .. } = self;
-        [calls, late, all_s, charged_s].into_iter().for_each(|it| *it *= KEPT);
+        let Late { calls, late, more_s: all_s, charged_s, excused_s } = self;
+        [calls, late, all_s, charged_s, excused_s].into_iter().for_each(|it| *it *= KEPT);
         self.add(more_s);
     }
 
@@ -94,7 +94,7 @@ impl Late {
 
     /// If these are the default's: may that be chance, of a choice and of all that is tried together? A single call says little of a choice.
     fn excuses_tried(&self, choice: &Late, all: &Late) -> bool {
-        self.excuses(all, TRIED) && (choice.late < 2.0 || self.excuses(choice, TRIED))
+        self.excuses(all, CHANCE_TRIED) && (choice.late < 2.0 || self.excuses(choice, CHANCE_TRIED))
     }
 }
 
@@ -111,11 +111,11 @@ impl Lateness {
 
     /// Is the default to be called in the place of what stands? It was late, and the default had too few calls to say whether that is chance.
     pub(super) fn is_on_probation(&self) -> bool {
-        self.owed_s > 0.0 && !self.is_default_known()
+        self.owed_s > 0.0 && !self.had_default_enough()
     }
 
     /// Had the default half as many calls as what stands?
-    fn is_default_known(&self) -> bool {
+    fn had_default_enough(&self) -> bool {
         self.of_default.calls >= (0.5 * self.of_chosen.calls).clamp(FEW, ENOUGH)
     }
 
@@ -138,12 +138,12 @@ impl Lateness {
     }
 
     /// A call of the default, in a network that is what it was. What was charged before may turn out to be no fault.
-    pub(super) fn add_default(&mut self, seconds: f64, usual_s: f64) -> Excused {
+    pub(super) fn add_default(&mut self, seconds: f64, usual_s: f64) -> Reckoned {
         let more_s = is_late(seconds, usual_s).then_some(seconds - usual_s);
         self.of_default.add_to_last(more_s);
-        let mut excused = Excused::default();
+        let mut excused = Reckoned::default();
         if more_s.is_none() {
-            if self.is_default_known() {
+            if self.had_default_enough() {
                 excused.due_s = self.take_due();
             }
             return excused;
@@ -158,14 +158,16 @@ impl Lateness {
             late.excused_s += back_s;
             excused.of_tried_s += back_s;
         }
-        if of_default.excuses(of_chosen, STANDS) {
-            let explained_s = each_s * of_chosen.late;
+        if of_default.excuses(of_chosen, CHANCE_STANDING) {
+            // What was excused before is not excused again, and what is beyond all that is its own.
+            let explained_s = (each_s * of_chosen.late - of_chosen.excused_s).max(0.0);
             excused.of_chosen_s = explained_s.min(of_chosen.charged_s);
             of_chosen.charged_s -= excused.of_chosen_s;
-            // What is beyond that is its own.
-            *owed_s = (*owed_s - (explained_s - excused.of_chosen_s)).max(0.0);
+            let not_owed_s = (explained_s - excused.of_chosen_s).min(*owed_s);
+            *owed_s -= not_owed_s;
+            of_chosen.excused_s += excused.of_chosen_s + not_owed_s;
             excused.due_s = self.take_due();
-        } else if self.is_default_known() {
+        } else if self.had_default_enough() {
             excused.due_s = self.take_due();
         }
         excused
@@ -218,9 +220,10 @@ impl Lateness {
         if more_s.is_none() {
             return all_s;
         }
-        let charged_s = if self.of_default.excuses(&self.of_chosen, STANDS) {
+        let is_excused = self.of_default.excuses(&self.of_chosen, CHANCE_STANDING);
+        let charged_s = if is_excused {
             (all_s - self.of_default.explained_s()).max(0.0)
-        } else if self.is_default_known() {
+        } else if self.had_default_enough() {
             all_s
         } else {
             let interrupted_s = all_s.min((INTERRUPTED - 1.0) * usual_s);
@@ -228,6 +231,9 @@ impl Lateness {
             interrupted_s
         };
         self.of_chosen.charged_s += charged_s;
+        if is_excused {
+            self.of_chosen.excused_s += all_s - charged_s;
+        }
         charged_s
     }
 }
@@ -276,9 +282,9 @@ mod tests {
         let mut lateness = with_defaults(0, 30);
         assert!(lateness.add_tried(action, STALLED_S, USUAL_S) > 0.098 && lateness.is_out(&action));
         assert!(lateness.add_chosen(STALLED_S, USUAL_S) > 2.9e-3);
-        let Excused { of_tried_s, of_chosen_s, .. } = lateness.add_default(STALLED_S, USUAL_S);
+        let Reckoned { of_tried_s, of_chosen_s, .. } = lateness.add_default(STALLED_S, USUAL_S);
         assert!((of_tried_s - 0.099).abs() < 1e-9 && (of_chosen_s - 3e-3).abs() < 1e-9 && !lateness.is_out(&action));
-        assert_eq!(lateness.add_default(STALLED_S, USUAL_S), Excused::default(), "once");
+        assert_eq!(lateness.add_default(STALLED_S, USUAL_S), Reckoned::default(), "once");
         // What becomes slow of itself pays for what was excused.
         let charged_s: f64 = (0..4).map(|_| lateness.add_tried(action, STALLED_S, USUAL_S)).sum();
         assert!(lateness.is_out(&action) && (charged_s - 5.0 * 0.099).abs() < 1e-9, "{charged_s}");
@@ -340,7 +346,7 @@ mod tests {
         // If one of them is late, it pays for nothing.
         let mut lateness = with_defaults(0, 30);
         assert!(lateness.add_chosen(STALLED_S, USUAL_S) < 3.1e-3 && lateness.is_on_probation());
-        let Excused { of_chosen_s, due_s, .. } = lateness.add_default(STALLED_S, USUAL_S);
+        let Reckoned { of_chosen_s, due_s, .. } = lateness.add_default(STALLED_S, USUAL_S);
         assert!((of_chosen_s - 3e-3).abs() < 1e-9 && due_s == 0.0 && !lateness.is_on_probation());
     }
 }

@@ -5,7 +5,12 @@ use crate::action::{Choice, Situation};
 use crate::state::Context;
 
 impl Tuner {
-    /// What a context takes where nothing is tried: what stands, unless it has to show that it is not late of itself.
+    /// Does what stands in a context have to show that it is not late of itself? Until then the default is called in its place.
+    pub fn is_on_probation(&self, context: &Context) -> bool {
+        self.guard.is_on_probation(context)
+    }
+
+    /// What a context takes where nothing is tried: what stands, or the default in its place.
     pub fn rests_with(&self, context: &Context) -> Choice {
         match self.course(context).map(Course::standing) {
             Some(Standing::Chosen(choice, _)) if !self.guard.is_on_probation(context) => choice,

@@ -1,6 +1,6 @@
-//! What files predict: a cluster that `paceline probe` has written and a profile that `paceline profile` has, which `paceline simulate` reads
-//! hours later, beside what `paceline bench` measures then. That knows nothing of a run: neither what its ranks measured when they
-//! met, nor that links are emulated.
+//! What files predict: a cluster that `paceline probe` has written and a profile that `paceline profile` has, from which `paceline simulate`
+//! predicts, beside what `paceline bench` measures. That knows nothing of a run: neither what its ranks measured when they met, nor
+//! that links are emulated.
 
 use std::ffi::OsString;
 use std::fs;
@@ -127,14 +127,18 @@ impl Files {
             Kind::Emulated(group) => group.measure(bench, processors, 1)?,
             Kind::Trained { .. } => bench.call(&self.name, &self.bench_words())?,
         };
-        let outcome = |cell: &Cell| {
-            let place = METHODS.iter().position(|method| cell.method.split(',').next() == Some(*method))?;
-            let [low, rate, high] = predicted[place];
-            let of_cell = Outcome::of(Place::Files, &self.name, cell);
-            let method = METHODS[place].to_owned();
-            Some(Outcome { method, predicted: Some(rate), interval: Some([low, high]), ..of_cell })
-        };
-        Ok(cells.iter().filter_map(outcome).collect())
+        cells.iter().map(|cell| self.outcome(cell, &predicted)).collect()
+    }
+
+    /// A cell, with what its method was predicted to do. (`bench` predicts it, too, from what its ranks measure; that is not meant here.)
+    fn outcome(&self, cell: &Cell, predicted: &[[f64; 3]]) -> Result<Outcome, Error> {
+        let name = cell.method.split(',').next().unwrap_or_default();
+        let place = METHODS.iter().position(|method| *method == name);
+        let place = place.ok_or_else(|| format!("{}: `{}` is no method that was predicted", self.name, cell.method))?;
+        let [low, rate, high] = predicted[place];
+        let cell = Cell { not_predicted: None, ..cell.clone() };
+        let of_cell = Outcome::of(Place::Files, &self.name, &cell);
+        Ok(Outcome { method: name.to_owned(), predicted: Some(rate), interval: Some([low, high]), ..of_cell })
     }
 
     fn probe_words(&self, processors: Processors) -> Vec<String> {

@@ -209,7 +209,7 @@ fn findings(pages: &[Page]) -> Findings {
 /// By place, and of all.
 fn errors(outcomes: &[Outcome]) -> Vec<(&'static str, Errors)> {
     let of = |place: Place| Some((place.name(), Errors::of(outcomes, |outcome| outcome.place == place)?));
-    let all = Errors::of(outcomes, |_| true).map(|errors| ("all", errors));
+    let all = Errors::of(outcomes, |outcome| outcome.place.counts_among_all()).map(|errors| ("all", errors));
     Place::ALL.into_iter().filter_map(of).chain(all).collect()
 }
 
@@ -258,7 +258,7 @@ fn place_table(outcomes: &[Outcome], groups: &[Group<'_>], compared: &[Compared]
         (cells > 0).then(|| vec![name.to_owned(), cells.to_string(), all.to_string(), in_mean.to_string()])
     };
     table.rows.extend(Place::ALL.into_iter().filter_map(|place| row(place.name(), &[place])));
-    table.rows.extend(row("all", &Place::ALL));
+    table.rows.extend(row("all", &Place::ALL.into_iter().filter(|it| it.counts_among_all()).collect::<Vec<_>>()));
     table
 }
 

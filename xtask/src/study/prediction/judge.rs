@@ -75,6 +75,11 @@ impl Place {
     pub const ALL: [Place; 7] =
         [Place::Emulated, Place::Drawn, Place::Servers, Place::Lab, Place::Real, Place::Loopback, Place::Files];
 
+    /// Is it one of those that say together how good predictions are? Files are told of apart: their cells are such as others have, too.
+    pub fn counts_among_all(self) -> bool {
+        self != Place::Files
+    }
+
     /// In words.
     pub fn name(self) -> &'static str {
         match self {
@@ -89,7 +94,7 @@ impl Place {
     }
 
     fn is_emulated(self) -> bool {
-        matches!(self, Place::Emulated | Place::Drawn | Place::Servers)
+        matches!(self, Place::Emulated | Place::Drawn | Place::Servers | Place::Files)
     }
 
     fn is_trained(self) -> bool {
@@ -286,6 +291,7 @@ pub fn targets(outcomes: &[Outcome]) -> Vec<Target> {
             targets.push(group.target(AUTO, group.auto()));
         }
     }
+    let groups: Vec<Group<'_>> = groups.into_iter().filter(|group| group.place.counts_among_all()).collect();
     targets.push(on_average(&groups, "choice", Group::choice));
     targets.push(on_average(&groups, AUTO, Group::auto));
     targets

@@ -33,7 +33,7 @@ pub fn error_table(outcomes: &[Outcome]) -> Table {
     }
     let is_told = |place: Place| Errors::of(outcomes, |outcome| outcome.place == place).is_some();
     let several = Place::ALL.into_iter().filter(|&place| is_told(place)).count() > 1;
-    table.rows.extend(error_row("all", outcomes, |_| true).filter(|_| several));
+    table.rows.extend(error_row("all", outcomes, |outcome| outcome.place.counts_among_all()).filter(|_| several));
     for place in Place::ALL {
         let apart = Errors::of_any(outcomes, |outcome| outcome.place == place && !outcome.counts());
         table.rows.extend(apart.map(|errors| errors.row(&format!("{}: one worker alone", place.name()))));

@@ -9,7 +9,7 @@ use paceline_tune::nccl::Function;
 pub type Asked = (Function, u32, u32, u32);
 
 /// `costs_bytes` and `costs_us` of a sample: the first one of its kind in a round has both.
-pub type Fields = (Option<u64>, Option<Vec<Vec<Option<f64>>>>);
+pub type CostFields = (Option<u64>, Option<Vec<Vec<Option<f64>>>>);
 
 /// By round and kind. Each round says all that it knows, and no round anything of another one: what is decided after a round must be
 /// decided so again when there are more.
@@ -21,7 +21,7 @@ impl Handed {
     ///
     /// # Errors
     /// It is no table, or of another kind of calls.
-    pub fn add(&mut self, round: u64, asked: Asked, fields: Fields) -> Result<(), String> {
+    pub fn add(&mut self, round: u64, asked: Asked, fields: CostFields) -> Result<(), String> {
         let (bytes, us) = match fields {
             (Some(bytes), Some(us)) => (bytes, us),
             (None, None) => return Ok(()),

@@ -35,6 +35,8 @@ pub(super) struct Leader {
     iterations: u64,
     /// Iterations of the window, and how many of them are recorded, as it was said last.
     said: (usize, usize),
+    /// Was the default called in the place of what stands in some context of the window?
+    probed: bool,
     news: Vec<TuningNews>,
 }
 
@@ -73,6 +75,7 @@ impl Leader {
             drifts: 0,
             iterations: 0,
             said: (1, 0),
+            probed: false,
             news: Vec::new(),
         }
     }
@@ -140,6 +143,9 @@ impl Leader {
         // Where something stands, something else may have been called in those that were recorded.
         let says =
             if let Stage::Stands { .. } = self.whole.stage() { count.saturating_sub(self.said.1) } else { count };
+        // Nor do those say what stands takes in which the default was called in its place.
+        let probed = ended.calls.keys().any(|context| self.learning.tuner.is_on_probation(context));
+        let says = if mem::replace(&mut self.probed, probed) || probed { 0 } else { says };
         let steps = u32::try_from(count).unwrap_or(u32::MAX);
         let drifts: u64 = self.learning.tuner.courses().map(|(_, course)| u64::from(course.drifts)).sum();
         let is_same_network = mem::replace(&mut self.drifts, drifts) == drifts;

@@ -187,10 +187,7 @@ impl Leader {
         self.forget(situation);
         let (turns, decisions) = self.tuner.schedule(situation, calls);
         self.decisions.insert(situation.context, decisions.into_iter().map(Some).collect());
-        let then = match self.tuner.course(&situation.context).map(Course::standing) {
-            Some(Standing::Chosen(choice, _)) => choice,
-            _ => Choice::Default,
-        };
+        let then = self.tuner.rests_with(&situation.context);
         Plays { turns, then }
     }
 }
