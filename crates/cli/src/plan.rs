@@ -104,7 +104,7 @@ pub fn run(arguments: &PlanArguments, registry: &Registry) -> Result<ExitCode, F
     }
     let json = arguments.json.as_deref().map(JsonFile::create).transpose()?;
     let profile = load_profile(&arguments.model).map_err(Failure::usage)?;
-    let asked = load_cluster(&arguments.cluster)?;
+    let asked = load_cluster(&arguments.cluster)?.for_device(&profile.device);
     let asked_workers = arguments.workers.unwrap_or(asked.workers());
     let (cluster, workers, local_batch) = apply_changes(&asked, asked_workers, None, &arguments.what_if)
         .map_err(|error| wrong_change(arguments, error))?;

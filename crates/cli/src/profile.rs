@@ -1,6 +1,7 @@
 //! `paceline profile`: what one worker computes in an iteration. Measured here, read from a trace of PyTorch's profiler,
 //! made of a list of tensors and a throughput, or scaled to a GPU that is not here.
 
+mod beside;
 mod listed;
 mod summary;
 
@@ -24,6 +25,7 @@ use crate::failure::{Failure, unless_closed};
 use crate::json_file::{JsonFile, PlainFile};
 use crate::machine::Machine;
 use crate::train::{ChosenModel, size_pools};
+use beside::{Others, keep_busy};
 use summary::Summary;
 
 /// What `profile` is told.
@@ -56,7 +58,15 @@ pub struct ProfileArguments {
     #[arg(long, value_name = "N", conflicts_with_all = ["from_trace", "samples_per_s"])]
     warmup: Option<usize>,
 
-    /// Threads that compute [default: cores]
+    /// Workers of the job on this host: as many others compute meanwhile, and share its caches and its memory
+    #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["from_trace", "samples_per_s"], default_value = "1")]
+    workers: usize,
+
+    /// One of the others.
+    #[arg(long, hide = true)]
+    keep_busy: bool,
+
+    /// Threads that compute [default: the cores, shared out among the workers]
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["from_trace", "samples_per_s"])]
     threads: Option<usize>,
 
@@ -144,6 +154,9 @@ pub fn run(arguments: &ProfileArguments, registry: &Registry) -> Result<ExitCode
     if let Origin::Measured(_) = origin {
         size_pools(arguments.threads())?;
     }
+    if let (Origin::Measured(model), true) = (&origin, arguments.keep_busy) {
+        return arguments.measured(model).map(|_| ExitCode::SUCCESS);
+    }
     let output = arguments.output.as_deref().map(PlainFile::create).transpose()?;
     let json = arguments.json.as_deref().map(JsonFile::create).transpose()?;
     let made = match &origin {
@@ -190,6 +203,7 @@ impl ProfileArguments {
             ("--optimizer", self.optimizer.is_some()),
             ("--iterations", self.iterations.is_some()),
             ("--warmup", self.warmup.is_some()),
+            ("--workers", self.workers > 1),
             ("--threads", self.threads.is_some()),
         ];
         match of_measuring.iter().find(|(_, given)| *given) {
@@ -199,7 +213,8 @@ impl ProfileArguments {
     }
 
     fn threads(&self) -> usize {
-        self.threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
+        let cores = || thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or_else(|| (cores() / self.workers).max(1))
     }
 
     fn traced(&self, path: &Path) -> Result<Made, Failure> {
@@ -255,7 +270,11 @@ impl ProfileArguments {
         };
         let options = ProfileOptions {
             warm_up: self.warmup.unwrap_or(options.warm_up),
-            length: self.iterations.map_or(options.length, Length::Iterations),
+            length: match self.iterations {
+                _ if self.keep_busy => Length::Iterations(usize::MAX),
+                Some(iterations) => Length::Iterations(iterations),
+                None => options.length,
+            },
             ..options
         };
         let data = self.data.clone().unwrap_or_default();
@@ -269,14 +288,19 @@ impl ProfileArguments {
             ..TrainOptions::default()
         };
         let available = available_memory();
-        model.check_memory(&training, [1, 1], available)?;
+        model.check_memory(&training, [self.workers, self.workers], available)?;
         let (data, mut backend) = model.load(&data, training.seed)?;
+        let others = if self.keep_busy { keep_busy() } else { Others::start(self.workers - 1)? };
         let bar = progress_bar();
         let mut told = |count: usize| bar.set_position(count as u64);
         let name = model.own_name().unwrap_or_else(|| model.name().to_string());
         let measured = profile_model(&name, backend.as_mut(), &data.training, &options, &mut told);
         bar.finish_and_clear();
+        drop(others);
         let MeasuredProfile { mut profile, iterations } = measured?;
+        if self.workers > 1 {
+            profile.source += &format!(", as one of {} workers that computed on this host", self.workers);
+        }
         // A few iterations may say less of their mean than that it takes time.
         profile.uncertainty = profile.uncertainty.map(|share| share.min(Profile::UNCERTAINTY_MAX));
         let peak_bytes = peak_memory();

@@ -101,7 +101,8 @@ pub fn run(arguments: &SimulateArguments, registry: &Registry) -> Result<ExitCod
     let (Some(source), Some(model)) = (&arguments.cluster, &arguments.model) else {
         return Err(Failure::usage("--cluster and --model say what to simulate"));
     };
-    let (cluster, profile) = (load_cluster(source)?, load_profile(model).map_err(Failure::usage)?);
+    let profile = load_profile(model).map_err(Failure::usage)?;
+    let cluster = load_cluster(source)?.for_device(&profile.device);
     let plan = arguments.plan.as_deref().map(last_plan).transpose()?;
     let strategy = match &plan {
         Some(plan) => registry

@@ -197,6 +197,11 @@ fn by_ratio(profile: &Profile, device: &str) -> Option<Profile> {
     Some(scaled(profile, device, factors, uncertainty, &what))
 }
 
+/// Is it a GPU that is known here?
+pub(crate) fn is_gpu(device: &str) -> bool {
+    known(device).is_some()
+}
+
 /// How many times as long what is bound by memory takes on another device. None: one of the two is not known here.
 pub(crate) fn by_memory(from: &str, to: &str) -> Option<f64> {
     known(from).zip(known(to)).map(|(from, to)| from.memory_gbps / to.memory_gbps)

@@ -51,7 +51,7 @@ pub struct Origin {
     workers_per_host: usize,
     workers: usize,
     dilation: f64,
-    /// What computed beside the communication. None: on an emulated network it stands for another.
+    /// What computed beside the communication: on an emulated network, too, which stands for other links, and not for other processors.
     device: Option<String>,
 }
 
@@ -85,7 +85,7 @@ impl Origin {
             workers_per_host: topology.ranks_per_host_max(),
             workers,
             dilation: emulated.map_or(1.0, |emulated| emulated.dilation),
-            device: emulated.is_none().then_some(machine.processor),
+            device: Some(machine.processor),
         }
     }
 }

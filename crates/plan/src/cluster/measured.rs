@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Cluster;
+use super::{Cluster, Constant, InterferenceConstants};
+use crate::scale::is_gpu;
 
 /// The device of a profile that PyTorch has recorded on a processor, whose name it does not know.
 const ANY_PROCESSOR: &str = "cpu";
@@ -70,11 +71,34 @@ impl Cluster {
         }
         let is_other = |measured: &&str| !measured.eq_ignore_ascii_case(device) && device != ANY_PROCESSOR;
         if let Some(measured) = self.device.as_deref().filter(is_other) {
-            found.push(format!("{model} is computed by {device}, and constants were measured with {measured}"));
+            let loses = if self.is_of_processors_for(device) { LOSES } else { "" };
+            found.push(format!("{model} is computed by {device}, and constants were measured with {measured}{loses}"));
         }
         found
     }
+
+    /// The cluster as it is for what this device computes. Processors compute less beside communication, which they do themselves, and
+    /// differ from iteration to iteration; of a GPU, whose work they only begin, that says nothing. Where it was measured with processors
+    /// and a GPU computes, none of it is counted, and up to what was measured stays in the intervals.
+    pub fn for_device(mut self, device: &str) -> Cluster {
+        if self.is_of_processors_for(device) {
+            let unknown = |constant: Constant| Constant::between(0.0, 0.0, constant.high);
+            let InterferenceConstants { computation, communication } = self.interference;
+            let [computation, communication] = [computation, communication].map(unknown);
+            self.set_interference(InterferenceConstants { computation, communication });
+            self.computation.spread = unknown(self.computation.spread);
+        }
+        self
+    }
+
+    /// Were its constants measured with processors, and does a GPU compute?
+    fn is_of_processors_for(&self, device: &str) -> bool {
+        is_gpu(device) && self.device.as_deref().is_some_and(|measured| !is_gpu(measured))
+    }
 }
+
+/// What is not counted then.
+const LOSES: &str = ": what processors lose beside communication is not counted";
 
 impl MeasuredRange {
     /// Where so many workers leave it, so many of them on the fullest of so many hosts.
