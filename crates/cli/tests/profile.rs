@@ -49,6 +49,19 @@ fn a_model_is_measured() {
     }
 }
 
+/// As one of two workers of this host, with half of its cores; the other one is gone afterwards.
+#[test]
+fn a_worker_is_measured_beside_others() {
+    let arguments = ["--model", "mlp", "--local-batch", "8", "--iterations", "6", "--workers", "2", "--threads", "1"];
+    let (_, profile) = profile("beside", &arguments);
+    assert_eq!((profile.check(), &*profile.model), (Ok(()), "mlp"));
+    let said = "threads 1, sgd, as one of 2 workers that computed on this host";
+    assert!(profile.source.ends_with(said), "{}", profile.source);
+    // Of what is no model there is nothing to compute beside.
+    let outcome = run(paceline(&["profile", "--model", "resnet50@v100", "--workers", "2"]), LIMIT).expect_code(2);
+    assert!(outcome.stderr.contains("--workers says how to measure"), "{outcome:#?}");
+}
+
 /// In the smallest batch: the study's tensors, ready in the order of the profile that is built in. (But for the pooler's, which is beside
 /// the head of the tokens: either may come first.)
 #[test]

@@ -156,3 +156,35 @@ fn leaving(count: usize, what: &str, range: [usize; 2]) -> String {
 fn in_words([least, most]: [usize; 2]) -> String {
     if least == most { least.to_string() } else { format!("{least} to {most}") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Four workers of which probes know what their processors lose.
+    fn probed(device: Option<&str>) -> Cluster {
+        let mut cluster = Cluster::named("10gbe:4x1").expect("it is built in");
+        let lost = Constant::between(0.3, 0.2, 0.5);
+        cluster.set_interference(InterferenceConstants { computation: lost, communication: lost });
+        cluster.computation.spread = lost;
+        Cluster { device: device.map(str::to_owned), ..cluster }
+    }
+
+    #[test]
+    fn what_processors_lose_is_not_counted_for_a_gpu() {
+        let of_processors = probed(Some("AMD EPYC"));
+        let doubts = of_processors.left_by_computation("resnet50", "rtx2080ti");
+        assert!(doubts.iter().any(|doubt| doubt.ends_with(LOSES)), "{doubts:?}");
+        let of_gpu = of_processors.clone().for_device("NVIDIA GeForce RTX 2080 Ti");
+        let unknown = Constant::between(0.0, 0.0, 0.5);
+        let InterferenceConstants { computation, communication } = of_gpu.interference;
+        assert_eq!([computation, communication, of_gpu.computation.spread], [unknown; 3]);
+        // Of processors it is what was measured, and of GPUs what was found with others.
+        assert_eq!(of_processors.clone().for_device("Intel Xeon"), of_processors);
+        for measured in [Some("rtx2080ti"), None] {
+            let cluster = probed(measured);
+            assert_eq!(cluster.clone().for_device("v100"), cluster);
+            assert!(!cluster.left_by_computation("resnet50", "v100").iter().any(|doubt| doubt.ends_with(LOSES)));
+        }
+    }
+}
