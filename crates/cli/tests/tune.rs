@@ -108,11 +108,9 @@ fn calls_that_nothing_is_learned_of_are_told_with_the_reason() {
     let report: Value = serde_json::from_str(&fs::read_to_string(&json).expect("the file")).expect("JSON");
     fs::remove_file(&json).expect("our own file");
     let all_taken = "parallelism, not called: the stages of the pipeline and the parts of layers take all workers";
-    let told = [
-        format!("sharded {all_taken}"),
-        format!("data {all_taken}"),
-        "pipeline parallelism, send-receive of 20MiB: NCCL asks no tuner about it".to_owned(),
-    ];
+    let of_pipeline = ["5MiB", "20MiB", "40MiB"]
+        .map(|size| format!("pipeline parallelism, send-receive of {size}: NCCL asks no tuner about it"));
+    let told = [vec![format!("sharded {all_taken}"), format!("data {all_taken}")], of_pipeline.into()].concat();
     assert_eq!(report["left_out_calls"], serde_json::json!(told), "{report:#}");
     assert_eq!(report["not_actuable"], serde_json::json!(["threads"]));
     for words in &told {
