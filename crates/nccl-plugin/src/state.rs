@@ -14,9 +14,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use paceline_tune::nccl::Function;
+
 use crate::abi::Logger;
 use crate::log::{Level, log};
-use crate::policy::Policy;
+use crate::policy::{Call, Policy};
 use crate::publish::{Published, Reader, Retired};
 use crate::stay::stay;
 
@@ -67,6 +69,8 @@ pub struct Communicator {
     looks: AtomicU64,
     /// Calls that got an answer.
     answered: AtomicU64,
+    /// By function, a bit for each power of two of bytes that NCCL has asked about.
+    met: [AtomicU64; Function::ALL.len()],
 }
 
 impl Communicator {
@@ -79,6 +83,7 @@ impl Communicator {
             reader: Reader { started: AtomicU64::new(0), finished: AtomicU64::new(0) },
             looks: AtomicU64::new(0),
             answered: AtomicU64::new(0),
+            met: [const { AtomicU64::new(0) }; Function::ALL.len()],
         }
     }
 
@@ -107,6 +112,7 @@ impl Communicator {
 
     /// Says who takes part; zeros: it is not known.
     fn shape(&self, ranks: usize, hosts: usize) {
+        self.met.iter().for_each(|met| met.store(0, Relaxed));
         self.ranks.store(ranks, Relaxed);
         self.hosts.store(hosts, Relaxed);
     }
@@ -134,6 +140,13 @@ impl Communicator {
     /// Ranks and hosts.
     pub fn world(&self) -> (usize, usize) {
         (self.ranks.load(Relaxed), self.hosts.load(Relaxed))
+    }
+
+    /// Has NCCL not yet asked about such a call here, one by itself? (Several operations at once have the start-ups of all in their costs.)
+    pub fn is_first_of_kind(&self, call: &Call) -> bool {
+        let Some(met) = self.met.get(call.function.number()).filter(|_| !call.pipelined) else { return false };
+        let bit = 1 << call.bytes.max(1).ilog2();
+        met.load(Relaxed) & bit == 0 && met.fetch_or(bit, Relaxed) & bit == 0
     }
 
     /// Decides about a call by the policy, if there is one: one pointer is read, nothing is waited for, nothing is allocated.
@@ -346,11 +359,8 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use paceline_tune::nccl::Function;
-
     use super::*;
     use crate::abi::{NcclResult, SUCCESS};
-    use crate::policy::Call;
 
     const CALL: Call = Call { function: Function::AllReduce, bytes: 64, ranks: 8, hosts: 1, pipelined: false };
 

@@ -283,14 +283,15 @@ unsafe fn by_costs(
         }
         // SAFETY: the caller's promise; it is NCCL's own stack, which nobody else looks at meanwhile.
         let table = unsafe { slice::from_raw_parts_mut(table, algorithms * protocols) };
-        if let Some((_, call)) = asked.call() {
+        let Some((communicator, call)) = asked.call() else { return };
+        if communicator.is_first_of_kind(&call) {
             // Before anything is written: as NCCL has made it.
             costs::keep(&call, table, protocols);
         }
         // SAFETY: as above.
         let channels = unsafe { channels.as_mut() };
-        asked.decide(|policy, call| {
-            let Some(choice) = policy.call(call) else { return false };
+        communicator.decide(|policy| {
+            let Some(choice) = policy.call(&call) else { return false };
             let stands = decide::prefer(table, protocols, &choice);
             if let (true, Some(channels), Some(bound)) = (stands, channels, choice.channels()) {
                 *channels = c_int::from(bound);
