@@ -69,7 +69,7 @@ fn what_is_late_now_and_then_does_not_stand() {
             tuned.all_reduce_as(Choice::Default, &mut [1.0f32; 64], Reduction::Sum, &CallOptions::default())
         });
         let found = found.unwrap();
-        assert!(found.chosen.is_none() && calls > 50, "{found:?}");
+        assert_eq!(found.chosen, None, "{calls} calls of it, {found:?}");
     });
 }
 
