@@ -241,10 +241,14 @@ impl Place {
         let mut perf = Command::new(&self.program);
         perf.args(["perf", "barrier", "--ranks", "1", "--seconds", "0.01", "--json"]).arg(&json);
         command::output(&mut perf)?;
-        let text = fs::read_to_string(&json).map_err(|error| format!("{}: {error}", json.display()))?;
-        let report: Value = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", json.display()))?;
-        Ok(report["machine"].clone())
+        Ok(read_json(&json)?["machine"].clone())
     }
+}
+
+/// What a program has written.
+fn read_json(path: &Path) -> Result<Value, Error> {
+    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?)
 }
 
 /// Tells what is to come: worlds, and about how long they take together.

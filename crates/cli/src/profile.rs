@@ -291,7 +291,7 @@ impl ProfileArguments {
         model.check_memory(&training, [self.workers, self.workers], available)?;
         let (data, mut backend) = model.load(&data, training.seed)?;
         let others = if self.keep_busy { keep_busy() } else { Others::start(self.workers - 1)? };
-        let bar = progress_bar();
+        let bar = if self.keep_busy { ProgressBar::hidden() } else { progress_bar() };
         let mut told = |count: usize| bar.set_position(count as u64);
         let name = model.own_name().unwrap_or_else(|| model.name().to_string());
         let measured = profile_model(&name, backend.as_mut(), &data.training, &options, &mut told);

@@ -45,11 +45,10 @@ pub struct Table {
     pub costs: [f32; ENTRIES],
 }
 
-/// Keeps the table of a call, if it is the first of its kind. Not that of several operations at once, whose start-ups are all in it.
+/// Keeps the table of a call, if it is the first of its kind; of calls by themselves only, as
+/// [`Communicator::is_first_of_kind`](crate::state::Communicator::is_first_of_kind) says.
 pub fn keep(call: &Call, costs: &[f32], protocols: usize) {
-    if !call.pipelined {
-        KEPT.keep(call, costs, protocols);
-    }
+    KEPT.keep(call, costs, protocols);
 }
 
 /// What was kept of the kind of this call.

@@ -55,6 +55,7 @@ pub struct TunedCalls<'a> {
     meetings: Meetings,
     /// The first calls of each context since the ranks have met.
     made: Vec<Made>,
+    /// When these began and ended.
     clock: Clock,
     /// Which calls were made since then, in which order.
     seen: Order,
@@ -301,9 +302,9 @@ impl<'a> TunedCalls<'a> {
                         the same on all of them";
             return Err(self.usage("boundary of tuned calls", what.to_owned()));
         }
-        let (least_s, latest) = least[3..].split_at(made.len());
+        let (least_s, ends) = least[3..].split_at(made.len());
         made.iter_mut().zip(least_s).for_each(|(made, least_s)| made.seconds = *least_s);
-        Clock::lengthen(&mut made, latest);
+        Clock::lengthen(&mut made, ends);
         self.clock.set(together);
         let (mut told, mut next) = ([0; 2], None);
         if let Some(leader) = &mut self.leader {

@@ -257,7 +257,7 @@ impl Guard {
         if let Some(usual_s) = watch.usual_s {
             let own_s = watch.late.add_chosen(seconds, usual_s);
             watch.remember(seconds, usual_s, own_s);
-            watch.longest_s = watch.longest_s.max(own_s.min((INTERRUPTED - 1.0) * usual_s));
+            watch.longest_s = watch.longest_s.max(late::as_interrupted(own_s, usual_s));
             for account in self.accounts(context) {
                 account.add(usual_s);
                 account.standing_s += own_s;

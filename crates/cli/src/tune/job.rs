@@ -17,7 +17,7 @@ use paceline_tune::learner::{Lesson, Remembered};
 use paceline_tune::nccl::{Algorithm, Protocol};
 use paceline_tune::whole::{Event, Found, Turn, Whole};
 use paceline_tune::{
-    Action, Choice, Congestion, Context, Cost, Course, Policy, Schedule, Situation, Standing, State, Tuner, nccl_policy,
+    Action, Choice, Congestion, Context, Cost, Course, Policy, Schedule, Situation, State, Tuner, nccl_policy,
 };
 
 use super::samples::{Asked, Label, Measured, Round};
@@ -397,10 +397,7 @@ impl JobTuner {
 
     /// What is best by the times of calls.
     fn best(&self, context: &Context) -> Choice {
-        match self.tuner.course(context).map(Course::standing) {
-            Some(Standing::Chosen(choice, _)) => choice,
-            _ => Choice::Default,
-        }
+        self.tuner.stands_with(context)
     }
 
     /// What a later job may begin with: what was measured here, and what earlier jobs have told and this one has not measured again.

@@ -9,8 +9,8 @@ use paceline_tune::congestion::Observed;
 use paceline_tune::environment::{CostModel, Links, OwnModel};
 use paceline_tune::learner::{Lesson, Remembered};
 use paceline_tune::{
-    Choice, Congestion, Context, Cost, Course, Decision, Ledger, Schedule, Situation, Standing, State,
-    Transport as Carrier, Tuner,
+    Choice, Congestion, Context, Cost, Course, Decision, Ledger, Schedule, Situation, State, Transport as Carrier,
+    Tuner,
 };
 
 use super::congestion::tell;
@@ -150,12 +150,9 @@ impl Learning {
         Plays::always(situation.context, self.tuner.rests_with(&situation.context))
     }
 
-    /// What a context takes where nothing is tried.
+    /// What stands in a context.
     pub(crate) fn stands(&self, context: &Context) -> Choice {
-        match self.course(context).map(Course::standing) {
-            Some(Standing::Chosen(choice, _)) => choice,
-            _ => Choice::Default,
-        }
+        self.tuner.stands_with(context)
     }
 
     pub(crate) fn course(&self, context: &Context) -> Option<&Course> {

@@ -86,13 +86,12 @@ impl Mix {
         let (tensor, data) = self.ways();
         let mut calls = Vec::new();
         for (tokens, times) in self.micro_batches_by_length() {
+            let bytes = self.activations(tokens);
             if tensor > 1 {
                 let times = 4 * self.layers_of_stage() * times;
-                let bytes = self.activations(tokens);
                 calls.push(self.call(CollectiveKind::AllReduce, bytes, (tensor, 1), Parallelism::Tensor, times));
             }
             if self.stages > 1 {
-                let bytes = self.activations(tokens);
                 calls.push(self.call(CollectiveKind::SendReceive, bytes, (2, 2), Parallelism::Pipeline, 2 * times));
             }
         }

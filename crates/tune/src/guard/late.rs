@@ -64,6 +64,11 @@ pub(super) fn is_late(seconds: f64, usual_s: f64) -> bool {
     seconds > VETO * usual_s
 }
 
+/// Of seconds that a call has taken more than the default, those that count if it was interrupted.
+pub(super) fn as_interrupted(more_s: f64, usual_s: f64) -> f64 {
+    more_s.min((INTERRUPTED - 1.0) * usual_s)
+}
+
 impl Late {
     fn add(&mut self, more_s: Option<f64>) {
         self.calls += 1.0;
@@ -141,13 +146,17 @@ impl Lateness {
     pub(super) fn add_default(&mut self, seconds: f64, usual_s: f64) -> Reckoned {
         let more_s = is_late(seconds, usual_s).then_some(seconds - usual_s);
         self.of_default.add_to_last(more_s);
-        let mut excused = Reckoned::default();
-        if more_s.is_none() {
-            if self.had_default_enough() {
-                excused.due_s = self.take_due();
-            }
-            return excused;
+        let mut reckoned = Reckoned::default();
+        let is_excused = more_s.is_some() && self.excuse(&mut reckoned);
+        if is_excused || self.had_default_enough() {
+            reckoned.due_s = std::mem::take(&mut self.owed_s);
+            self.of_chosen.charged_s += reckoned.due_s;
         }
+        reckoned
+    }
+
+    /// The default was late: what may be chance by what is known now is no fault. Is it so of what stands?
+    fn excuse(&mut self, reckoned: &mut Reckoned) -> bool {
         let Lateness { of_default, of_chosen, of_tried, by_action, out, owed_s } = self;
         let each_s = of_default.explained_s();
         for (action, late) in by_action.iter_mut().filter(|(_, late)| of_default.excuses_tried(late, of_tried)) {
@@ -156,28 +165,19 @@ impl Lateness {
             let back_s = (each_s * late.late - late.excused_s).clamp(0.0, late.charged_s);
             late.charged_s -= back_s;
             late.excused_s += back_s;
-            excused.of_tried_s += back_s;
+            reckoned.of_tried_s += back_s;
         }
-        if of_default.excuses(of_chosen, CHANCE_STANDING) {
+        let is_excused = of_default.excuses(of_chosen, CHANCE_STANDING);
+        if is_excused {
             // What was excused before is not excused again, and what is beyond all that is its own.
             let explained_s = (each_s * of_chosen.late - of_chosen.excused_s).max(0.0);
-            excused.of_chosen_s = explained_s.min(of_chosen.charged_s);
-            of_chosen.charged_s -= excused.of_chosen_s;
-            let not_owed_s = (explained_s - excused.of_chosen_s).min(*owed_s);
+            reckoned.of_chosen_s = explained_s.min(of_chosen.charged_s);
+            of_chosen.charged_s -= reckoned.of_chosen_s;
+            let not_owed_s = (explained_s - reckoned.of_chosen_s).min(*owed_s);
             *owed_s -= not_owed_s;
-            of_chosen.excused_s += excused.of_chosen_s + not_owed_s;
-            excused.due_s = self.take_due();
-        } else if self.had_default_enough() {
-            excused.due_s = self.take_due();
+            of_chosen.excused_s += reckoned.of_chosen_s + not_owed_s;
         }
-        excused
-    }
-
-    /// What is owed is charged.
-    fn take_due(&mut self) -> f64 {
-        let due_s = std::mem::take(&mut self.owed_s);
-        self.of_chosen.charged_s += due_s;
-        due_s
+        is_excused
     }
 
     /// A call of a choice that is tried. One that is late may put it out. Does it not?
@@ -226,9 +226,9 @@ impl Lateness {
         } else if self.had_default_enough() {
             all_s
         } else {
-            let interrupted_s = all_s.min((INTERRUPTED - 1.0) * usual_s);
-            self.owed_s += all_s - interrupted_s;
-            interrupted_s
+            let counted_s = as_interrupted(all_s, usual_s);
+            self.owed_s += all_s - counted_s;
+            counted_s
         };
         self.of_chosen.charged_s += charged_s;
         if is_excused {
@@ -329,7 +329,7 @@ mod tests {
         assert!(charged < 240 && asked < 40_000, "{charged} of 12,000 late calls, {asked} of 400,000");
     }
 
-    /// It waits for as many calls of the default, and if none of them is late, it pays for all of it.
+    /// It waits for half as many calls of the default, and if none of them is late, it pays for all of it.
     #[test]
     fn what_stands_pays_for_late_calls_that_the_default_does_not_have() {
         let mut lateness = with_defaults(0, 30);

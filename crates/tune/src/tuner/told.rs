@@ -10,12 +10,17 @@ impl Tuner {
         self.guard.is_on_probation(context)
     }
 
-    /// What a context takes where nothing is tried: what stands, or the default in its place.
-    pub fn rests_with(&self, context: &Context) -> Choice {
+    /// What stands in a context, which is the default where nothing else does.
+    pub fn stands_with(&self, context: &Context) -> Choice {
         match self.course(context).map(Course::standing) {
-            Some(Standing::Chosen(choice, _)) if !self.guard.is_on_probation(context) => choice,
+            Some(Standing::Chosen(choice, _)) => choice,
             _ => Choice::Default,
         }
+    }
+
+    /// What a context takes where nothing is tried: what stands, or the default in its place.
+    pub fn rests_with(&self, context: &Context) -> Choice {
+        if self.is_on_probation(context) { Choice::Default } else { self.stands_with(context) }
     }
 
     /// The longest of several calls whose mean is observed next took so many seconds, less what the default's stick out as a rule. While

@@ -42,7 +42,8 @@ pub fn servers(quick: bool) -> Vec<Group> {
     if quick { Vec::new() } else { groups().into() }
 }
 
-fn group(model: &'static str, network: &'static str, workers: usize, methods: Vec<&'static str>) -> Group {
+/// A model on a network with so many workers, on the hosts of these cases.
+pub fn group(model: &'static str, network: &'static str, workers: usize, methods: Vec<&'static str>) -> Group {
     Group {
         name: format!("predicted-{model}-{workers}-{network}"),
         model,

@@ -3,18 +3,19 @@
 //! that links are emulated.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use paceline_cli::{Processors, shell_command_line};
+use paceline_cli::Processors;
 use serde_json::Value;
 
 use super::super::cells::Cell;
-use super::super::cluster::{Bench, Group, WARM_UP};
-use super::METHODS;
+use super::super::cluster::{Bench, Group};
+use super::super::read_json;
 use super::judge::{Outcome, Place};
+use super::{METHODS, emulated};
 use crate::compare::Error;
+use crate::compare::command::output;
 
 /// A model on links, with files of both.
 #[derive(Clone, Debug)]
@@ -55,22 +56,8 @@ pub fn all(quick: bool) -> Vec<Files> {
     let emulated = |model, network, hosts, workers_per_host| {
         let workers = hosts * workers_per_host;
         let name = format!("files-{model}-{workers}-{network}");
-        let (methods, warm_up) = (METHODS.to_vec(), WARM_UP);
-        let (workers, iterations, runs) = (vec![workers], 5, 1);
-        let bulk = false;
-        let group = Group {
-            name: name.clone(),
-            model,
-            network,
-            hosts,
-            workers_per_host,
-            workers,
-            methods,
-            warm_up,
-            iterations,
-            runs,
-            bulk,
-        };
+        let group = emulated::group(model, network, workers, METHODS.to_vec());
+        let group = Group { name: name.clone(), hosts, workers_per_host, ..group };
         Files { name, kind: Kind::Emulated(group) }
     };
     vec![
@@ -175,9 +162,7 @@ impl Files {
         let mut more: Vec<OsString> = ["--workers", &workers, "--strategy", method, "--cluster"].map(Into::into).into();
         more.extend([cluster.as_os_str().to_owned(), "--model".into(), model.clone()]);
         files.run("simulate", &[more, vec!["--json".into(), json.clone().into_os_string()]].concat())?;
-        let text = fs::read_to_string(&json).map_err(|error| format!("{}: {error}", json.display()))?;
-        let file: Value = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", json.display()))?;
-        rates(&file["prediction"]).ok_or_else(|| format!("{}: no prediction", json.display()).into())
+        rates(&read_json(&json)?["prediction"]).ok_or_else(|| format!("{}: no prediction", json.display()).into())
     }
 }
 
@@ -205,14 +190,8 @@ impl Written<'_> {
     }
 
     fn run(&self, command: &str, words: &[OsString]) -> Result<(), Error> {
-        let mut program = Command::new(self.bench.program);
-        program.arg(command).args(words).stdin(Stdio::null()).stdout(Stdio::null());
-        let status = program.status().map_err(|error| format!("{}: {error}", self.name))?;
-        if status.success() {
-            return Ok(());
-        }
-        let said: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        Err(format!("{}: `paceline {command} {}`: {status}", self.name, shell_command_line(&said)).into())
+        let ended = output(Command::new(self.bench.program).arg(command).args(words)).map(drop);
+        ended.map_err(|error| format!("{}: {error}", self.name).into())
     }
 }
 

@@ -128,11 +128,12 @@ pub fn measure(
     let began = Instant::now();
     let job = |number: usize| Job::learn(communicator, subject, (&pattern, bytes), effort, number);
     let mut last = job(0)?;
-    let (mut jobs, mut learning, mut beyond, mut wrong) = (1, last.learning.clone(), beyond(&last.learning), 0);
+    let (mut jobs, mut learning, mut wrong) = (1, last.learning.clone(), 0);
+    let mut beyond = is_beyond(&last.learning).map(usize::from);
     while jobs < JOBS_MAX && agreed_s(communicator, began)? < JOBS_S {
         wrong += last.bench.wrong;
         last = job(jobs)?;
-        beyond = std::array::from_fn(|who| beyond[who] + self::beyond(&last.learning)[who]);
+        beyond.iter_mut().zip(is_beyond(&last.learning)).for_each(|(jobs, is_beyond)| *jobs += usize::from(is_beyond));
         learning = learning.plus(&last.learning);
         jobs += 1;
     }
@@ -149,8 +150,16 @@ pub fn measure(
     let rehearsal = rehearsed.map(|it| TunedRehearsal::of(&it, |choice| in_words(&bench.tuned, &state, choice)));
     let boundary_us = size.boundary_us / jobs as f64;
     let [worst_prefix, calls_worst_prefix] = worst_prefixes(&learning, (jobs == 1).then_some(&after));
-    let size = TunedSize { rehearsal, jobs, jobs_beyond, defaults_beyond, boundary_us, ..size };
-    let size = TunedSize { worst_prefix, calls_worst_prefix, ..size };
+    let size = TunedSize {
+        rehearsal,
+        jobs,
+        jobs_beyond,
+        defaults_beyond,
+        boundary_us,
+        worst_prefix,
+        calls_worst_prefix,
+        ..size
+    };
     Ok((size, wrong + bench.wrong))
 }
 
@@ -160,11 +169,10 @@ fn worst_prefixes(learning: &Turns, after: Option<&Turns>) -> [Option<f64>; 2] {
     [&all.tuned_whole(), &all.tuned.slowest].map(|tuned| worst_prefix(tuned, &all.rivals[0].slowest))
 }
 
-/// Of one job: 1 if it has taken more than is promised while it learned, and 1 if its second default has.
-fn beyond(learning: &Turns) -> [usize; 2] {
+/// Has a job taken more than is promised while it learned, and has its second default?
+fn is_beyond(learning: &Turns) -> [bool; 2] {
     let [default, again] = [0, 1].map(|rival| &learning.rivals[rival].slowest);
-    [&learning.tuned_whole(), again]
-        .map(|total| worst_prefix(total, default).is_some_and(|worst| worst > PROMISED).into())
+    [&learning.tuned_whole(), again].map(|total| worst_prefix(total, default).is_some_and(|worst| worst > PROMISED))
 }
 
 /// A job that has learned.

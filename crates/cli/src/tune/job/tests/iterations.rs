@@ -1,5 +1,6 @@
 //! Where rounds say what an iteration takes, that decides; and what is decided is watched, round by round.
 
+use paceline_tune::Standing;
 use paceline_tune::whole::Stage;
 
 use super::*;
