@@ -124,7 +124,10 @@ pub use report::{EpochRow, Observer, Progress, Silent, Start, TrainReport};
 pub use tensor_list::{TensorListError, parse_tensor_list, read_tensor_list};
 pub use timeline::{Lane, Process, Span, Timeline};
 pub use trainer::{train, train_model};
-pub use tuned::{Finish, Rehearsed, TunedCalls, TunedProgram, links_of, named, race, ranks_that_differ, tuned_options};
+pub use tuned::{
+    Finish, Iterations, Rehearsed, RehearsedIterations, TunedCalls, TunedProgram, links_of, named, race,
+    ranks_that_differ, rehearse_iterations, tuned_options,
+};
 pub use tuning::{
     FollowedOperations, FusionReport, IterationGain, TuneOptions, TunedContext, TuningNews, TuningReport,
     TuningStanding,

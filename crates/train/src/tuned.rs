@@ -4,11 +4,14 @@
 //! since the last time, rank 0 makes the next policy of them and broadcasts it, and the minimum of the ranks' versions says whether
 //! it is in force: four small collectives at most, and no other communication.
 
+mod by_iterations;
 mod calls;
 mod clock;
 mod congestion;
 mod followed;
+mod iterations;
 mod kinds;
+mod leader;
 mod learning;
 mod meetings;
 mod policies;
@@ -17,20 +20,21 @@ mod race;
 mod rehearsal;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, CommError, Communicator, Element, Protocol, Reduction, VerifiedProgram};
 use paceline_plan::CollectiveKind;
 use paceline_tune::environment::{Call, CostModel, OwnModel};
-use paceline_tune::{
-    Action, Choice, Congestion, Context, ContextKey, Course, Policy, Schedule, State, Tuner, WireProtocol,
-};
+use paceline_tune::{Action, Choice, Congestion, Context, ContextKey, Policy, Schedule, State, Tuner, WireProtocol};
 
+use by_iterations::Step;
 use clock::Clock;
 pub(crate) use congestion::of_number;
 pub(crate) use followed::rules_elsewhere;
+pub use iterations::{Iterations, RehearsedIterations, rehearse_iterations};
 use kinds::{Called, Kinds, Order};
+use leader::{Leader, taken};
 pub use learning::links_of;
 pub(crate) use learning::{Learning, Made, Situations, beliefs, situation_of, typical_situation};
 use meetings::{Calls, Meetings};
@@ -67,21 +71,17 @@ pub struct TunedCalls<'a> {
     programs: Vec<TunedProgram>,
     /// As all ranks agree.
     congestion: Congestion,
-}
-
-/// A context that is not called keeps its turns for so many meetings: an all-reduce in every second or third iteration would else
-/// never have any. What is set aside for them meanwhile others cannot spend.
-const WAITS_MAX: u32 = 32;
-
-/// What only rank 0 has.
-struct Leader {
-    learning: Learning,
-    situations: Situations,
-    published: Version,
-    /// Meetings since a context was called.
-    waited: BTreeMap<Context, u32>,
-    /// At the last meeting it has seen what was called, and learned from it.
-    has_looked: bool,
+    /// Does a boundary end an iteration, whose time decides?
+    counts_iterations: bool,
+    /// Are calls learned from? Not while rehearsed iterations say what stands: then only iterations are watched.
+    listens: bool,
+    /// Those since the ranks have met, and when the last one has ended.
+    step: Step,
+    ended: Instant,
+    /// What is worth a try in iterations that are rehearsed; on rank 0.
+    shortlists: iterations::Shortlists,
+    /// While iterations are rehearsed, what calls take.
+    rehearsed: Option<BTreeMap<ContextKey, Choice>>,
 }
 
 impl<'a> TunedCalls<'a> {
@@ -89,19 +89,12 @@ impl<'a> TunedCalls<'a> {
     /// formed.
     pub fn new(communicator: &'a Communicator, seed: u64) -> TunedCalls<'a> {
         let leads = communicator.rank() == 0;
-        let leader = || Leader {
-            learning: Learning::new(Tuner::shipped(seed)),
-            situations: Situations::new(),
-            published: Version::default(),
-            waited: BTreeMap::new(),
-            has_looked: false,
-        };
         let (topology, costs) = (communicator.topology(), communicator.link_costs());
         TunedCalls {
             communicator,
             model: beliefs(communicator),
             policies: Policies::default(),
-            leader: leads.then(leader),
+            leader: leads.then(|| Leader::new(seed)),
             meetings: Meetings::new(&costs, topology.hosts(), topology.world()),
             made: Vec::new(),
             clock: Clock::new(),
@@ -110,6 +103,12 @@ impl<'a> TunedCalls<'a> {
             followed: None,
             programs: Vec::new(),
             congestion: Congestion::None,
+            counts_iterations: false,
+            listens: true,
+            step: Step::default(),
+            ended: Instant::now(),
+            shortlists: BTreeMap::new(),
+            rehearsed: None,
         }
     }
 
@@ -164,8 +163,15 @@ impl<'a> TunedCalls<'a> {
         options: &CallOptions,
         call: impl FnOnce(&Communicator, &CallOptions, Option<&VerifiedProgram>) -> Result<(), CommError>,
     ) -> Result<(), CommError> {
-        let (communicator, number) = (self.communicator, self.count(place));
-        if !self.meetings.is_recorded(number, self.kinds.of(place).state.bytes) {
+        let communicator = self.communicator;
+        if let Some(rehearsed) = &self.rehearsed {
+            let choice = rehearsed.get(&self.kinds.of(place).key).copied().unwrap_or_default();
+            let choice = if chooses_for_all(options) { Choice::Default } else { choice };
+            let (options, program) = self.made_with(place, choice, options);
+            return call(communicator, &options, program);
+        }
+        let number = self.count(place);
+        if !self.listens || !self.meetings.is_recorded(number, self.kinds.of(place).state.bytes) {
             let choice = self.stands(place, options);
             if choice == Choice::Default {
                 return call(communicator, options, None);
@@ -276,12 +282,22 @@ impl<'a> TunedCalls<'a> {
     /// # Errors
     /// As [`Communicator::all_reduce`]; the ranks have not made the same calls.
     pub fn boundary(&mut self) -> Result<u64, CommError> {
+        self.boundary_after(self.ended.elapsed())
+    }
+
+    /// The same where the caller knows what the iteration took on this rank. (Otherwise it is the time since the last boundary.)
+    ///
+    /// # Errors
+    /// As [`TunedCalls::boundary`].
+    pub fn boundary_after(&mut self, iteration: Duration) -> Result<u64, CommError> {
+        self.step.add(iteration);
         // Of calls that follow a policy nothing is learned.
         if self.followed.is_none() && self.meetings.is_due(self.kinds.called()) {
             let began = Instant::now();
             let every = self.meet()?;
             self.meetings.met(began.elapsed(), every);
         }
+        self.ended = Instant::now();
         Ok(self.policies.active())
     }
 
@@ -289,10 +305,12 @@ impl<'a> TunedCalls<'a> {
     fn meet(&mut self) -> Result<u64, CommError> {
         // Whose turn it is in a schedule counts from here, which is behind the same call on all ranks.
         let (mut made, numbers) = (std::mem::take(&mut self.made), self.kinds.take());
+        let mut step = std::mem::take(&mut self.step);
         let seen = f64::from(std::mem::take(&mut self.seen).digest());
         // The last to come has waited for nobody: its time is the call's. What is no time on one rank is none.
         let times = made.iter().map(|made| made.seconds);
-        let mut least: Vec<f64> = [seen, -seen, self.meetings.last_here_s()].into_iter().chain(times).collect();
+        let head = [seen, -seen, self.meetings.last_here_s(), -step.seconds];
+        let mut least: Vec<f64> = head.into_iter().chain(times).collect();
         least.extend(self.clock.told(made.len()));
         self.communicator.all_reduce(&mut least, Reduction::Min, &CallOptions::default())?;
         // All are here.
@@ -302,20 +320,25 @@ impl<'a> TunedCalls<'a> {
                         the same on all of them";
             return Err(self.usage("boundary of tuned calls", what.to_owned()));
         }
-        let (least_s, ends) = least[3..].split_at(made.len());
+        // An iteration takes as long as on its slowest rank.
+        step.seconds = -least[3];
+        let (least_s, ends) = least[4..].split_at(made.len());
         made.iter_mut().zip(least_s).for_each(|(made, least_s)| made.seconds = *least_s);
         Clock::lengthen(&mut made, ends);
         self.clock.set(together);
-        let (mut told, mut next) = ([0; 2], None);
+        let (mut told, mut next) = ([0; 3], None);
         if let Some(leader) = &mut self.leader {
-            next = leader.next(self.policies.active(), &made, &numbers, &self.model);
+            next = leader.next(self.policies.active(), &made, &numbers, &self.model, step);
             let calls = taken(&made, &numbers, |bytes| self.meetings.call_s(bytes));
-            let calls = Calls { are_settled: leader.is_settled(), ..calls };
+            let seconds = if self.counts_iterations { step.seconds } else { calls.seconds };
+            let calls = Calls { are_settled: leader.is_settled(), are_watched: !leader.listens(), seconds, ..calls };
             let every = self.meetings.plan(least[2], together.elapsed(), calls);
-            told = [leader.learning.congestion() as i64, i64::try_from(every).unwrap_or(i64::MAX)];
+            let every = i64::try_from(every).unwrap_or(i64::MAX);
+            told = [leader.learning.congestion() as i64, every, leader.listens().into()];
         }
         self.policies.spread(self.communicator, next.as_ref(), &mut told)?;
         self.congestion = of_number(told[0]);
+        self.listens = told[2] != 0;
         Ok(u64::try_from(told[1]).unwrap_or(1))
     }
 
@@ -370,70 +393,6 @@ fn state_of(
     model.state(&Call { collective, bytes: bytes as u64, ranks, hosts, ..*call })
 }
 
-impl Leader {
-    /// Is nothing to be found out of the contexts that are called, now and then at least, and nothing looks as if that would change?
-    fn is_settled(&self) -> bool {
-        self.has_looked
-            && self.situations.iter().all(|(context, situation)| {
-                let is_gone = self.waited.get(context).is_some_and(|waited| *waited > WAITS_MAX);
-                let is_probed = self.learning.tuner.is_on_probation(context);
-                let is_decided = |course: &Course| course.is_decided() && !course.is_suspicious() && !is_probed;
-                situation.is_none() || is_gone || self.learning.course(context).is_some_and(is_decided)
-            })
-    }
-
-    /// Learns from calls, and makes the next version of it; none if it would be the same. `numbers`: how many calls each context
-    /// has had, and one of them.
-    fn next(
-        &mut self,
-        active: u64,
-        made: &[Made],
-        numbers: &BTreeMap<Context, (u64, State)>,
-        model: &OwnModel,
-    ) -> Option<Version> {
-        if active < self.published.number {
-            // Somebody lacks it: it is sent again.
-            self.has_looked = false;
-            return Some(self.published.clone());
-        }
-        self.has_looked = true;
-        for (context, (_, state)) in numbers {
-            self.situations.entry(*context).or_insert_with(|| typical_situation(model, state));
-        }
-        self.learning.observe_congestion(made, &mut self.situations);
-        self.learning.learn(made, &self.situations);
-        let untimed = made.iter().filter(|made| !made.seconds.is_finite()).map(|made| made.context);
-        let untimed: BTreeSet<Context> = untimed.collect();
-        let mut all = Vec::new();
-        for (context, situation) in &self.situations {
-            let Some(situation) = situation else { continue };
-            let waited = self.waited.entry(*context).or_default();
-            *waited += 1;
-            all.push(match (numbers.get(context), self.published.of(context)) {
-                // What is tried must be timed, or nobody knows what it has cost.
-                (Some(_), _) if untimed.contains(context) => {
-                    *waited = 0;
-                    self.learning.rests(situation)
-                }
-                (Some(&(calls, _)), _) => {
-                    *waited = 0;
-                    self.learning.plays(situation, calls as usize)
-                }
-                // None of its turns has come: they count from the next meeting on.
-                (None, Some(plays)) if *waited <= WAITS_MAX => *plays,
-                // What was to be tried in a context that is not called any more is not tried there later, when nobody waits for it.
-                (None, _) => self.learning.rests(situation),
-            });
-        }
-        let next = Version::new(self.published.number + 1, all);
-        if next.plays_as(&self.published) {
-            return None;
-        }
-        self.published = next.clone();
-        Some(next)
-    }
-}
-
 impl Made {
     /// It took so long; what is not to count, as its seconds are none, does not.
     fn took(self, time: Duration) -> Made {
@@ -453,22 +412,6 @@ fn has_chosen(options: &CallOptions) -> bool {
         || options.protocol != Protocol::Auto
         || options.lanes.is_some()
         || options.reducing_threads.is_some()
-}
-
-/// What calls have taken, those that were not timed as long as others of their context, or as they are believed to take.
-fn taken(made: &[Made], numbers: &BTreeMap<Context, (u64, State)>, believed_s: impl Fn(u64) -> f64) -> Calls {
-    let mut timed: BTreeMap<Context, (f64, f64)> = BTreeMap::new();
-    for made in made.iter().filter(|made| made.seconds.is_finite()) {
-        let (seconds, calls) = timed.entry(made.context).or_default();
-        *seconds += made.seconds;
-        *calls += 1.0;
-    }
-    let of_context = |(context, (count, state)): (&Context, &(u64, State))| {
-        let each_s = timed.get(context).map_or_else(|| believed_s(state.bytes), |(seconds, calls)| seconds / calls);
-        each_s * *count as f64
-    };
-    let most = numbers.values().map(|(count, _)| *count).max().unwrap_or(0);
-    Calls { seconds: numbers.iter().map(of_context).sum(), most, are_settled: false }
 }
 
 /// The options of a choice, where the caller has left them open. An action of another collective, or of a program, changes nothing.

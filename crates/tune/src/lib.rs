@@ -2,7 +2,8 @@
 //!
 //! - [`State`], [`Context`]: what is known of a call, the same on all ranks; [`Action`], [`Situation`]: what can be done.
 //! - [`Tuner`]: decides on the leading rank, and learns from the times. Below it: [`prior`], [`learner`], [`guard`], [`trial`],
-//!   [`drift`]. [`whole`]: the time of the iteration decides about all calls together; [`main_effects`]: what is told by few calls of many
+//!   [`drift`]. [`whole`]: the time of the iteration decides about all calls together; [`together`]: a race of all their choices at
+//!   once, before the job; [`main_effects`]: what is told by few calls of many
 //!   choices. [`fusion`]: how many bytes a call fuses. [`congestion`]: how much others are in the way.
 //! - [`Policy`]: what was decided; [`Swap`]: where it stands, read by one atomic load; [`Agreement`]: how all ranks change to another
 //!   one. [`Ledger`]: what calls have taken.
@@ -47,6 +48,7 @@ pub mod prior;
 pub mod reward;
 pub mod simulation;
 pub mod statistics;
+pub mod together;
 pub mod trial;
 pub mod whole;
 

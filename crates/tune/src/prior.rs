@@ -59,8 +59,9 @@ impl Budget {
         if high && state.local_batch >= LARGE_BATCH {
             return conservative("high intensity and a large batch: communication is hidden, whatever the scale");
         }
-        if state.is_pipelined_layer && !state.is_fused_call && state.ranks >= MANY_RANKS {
-            return aggressive("one call for each tensor among many ranks: rounds add up");
+        let is_all_reduce = state.collective == CollectiveKind::AllReduce;
+        if is_all_reduce && state.is_pipelined_layer && !state.is_fused_call && state.ranks >= MANY_RANKS {
+            return aggressive("one all-reduce for each tensor among many ranks: rounds add up");
         }
         if low && state.local_batch < LARGE_BATCH {
             return aggressive("low intensity and a small batch: communication decides");
@@ -68,7 +69,7 @@ impl Budget {
         if state.transport != Transport::Nvlink && !state.has_nvlink && state.ranks_per_host() > 1 {
             return aggressive("several ranks on a host without NVLink: they share slower links");
         }
-        if !state.is_pipelined_layer && state.collective == CollectiveKind::AllReduce {
+        if !state.is_pipelined_layer && is_all_reduce {
             return conservative("one all-reduce after backward: its bandwidth decides");
         }
         if !is_known {
@@ -120,6 +121,8 @@ mod tests {
         let many = State { model_intensity: 249.0, local_batch: 64, ..many };
         assert_eq!(regime(many), Regime::Aggressive, "one call for each tensor, many ranks");
         assert_eq!(regime(State { is_fused_call: true, ..many }), Regime::Conservative, "a bucket of several is none");
+        let gathers = State { collective: CollectiveKind::AllGather, ..many };
+        assert_eq!(regime(gathers), Regime::Conservative, "an all-gather is none");
         let medium = State { model_intensity: 249.0, local_batch: 64, ..CALL };
         assert_eq!(regime(medium), Regime::Conservative, "not pipelined");
         assert_eq!(regime(State { hosts: 2, ..medium }), Regime::Aggressive, "PCIe");

@@ -15,6 +15,10 @@ pub(crate) const INTERRUPTED: f64 = 4.0;
 /// How many blocks there are when results are looked at.
 const LOOKS: [usize; 3] = [8, 16, 32];
 
+/// The same of a trial before the job, and the share of the default's time that is worth a change there.
+const PATIENT_LOOKS: [usize; 4] = [16, 32, 64, 128];
+const WORTHWHILE_FOR_NOTHING: f64 = 0.01;
+
 /// How often a job in which nothing is better may report a gain, in all its trials together.
 pub const ERROR: f64 = 0.04;
 
@@ -108,6 +112,10 @@ pub struct Trial {
     level: f64,
     /// Is it given up if its first blocks say nothing good?
     is_brief: bool,
+    /// After so many blocks it is looked at.
+    looks: &'static [usize],
+    /// The share that must be saved.
+    worthwhile: f64,
 }
 
 /// How a trial ended.
@@ -147,13 +155,18 @@ impl Trial {
     /// A trial that may report a gain where there is none with this probability: [`ERROR`] for one that stands alone, what
     /// [`Errors`] says for one of many.
     pub fn new(level: f64) -> Trial {
-        Trial { blocks: Vec::new(), left: Vec::new(), level, is_brief: false }
+        Trial { blocks: Vec::new(), left: Vec::new(), level, is_brief: false, looks: &LOOKS, worthwhile: WORTHWHILE }
     }
 
     /// The same, given up after two blocks in which the candidate was slower: for calls of which others are to be tried as well. Iterations
     /// are few and decide for thousands, so that it is worth while to know.
     pub fn brief(level: f64) -> Trial {
         Trial { is_brief: true, ..Trial::new(level) }
+    }
+
+    /// The same of as many blocks as a gain of a hundredth needs, for what costs nobody anything.
+    pub fn patient(level: f64) -> Trial {
+        Trial { looks: &PATIENT_LOOKS, worthwhile: WORTHWHILE_FOR_NOTHING, ..Trial::new(level) }
     }
 
     /// Does the next call begin a block?
@@ -165,7 +178,7 @@ impl Trial {
     pub fn next(&mut self, random: &mut Random) -> Option<(Side, usize)> {
         if self.left.is_empty() {
             // Times may be lost; then further blocks take their place, to an end.
-            if self.complete() >= LOOKS[LOOKS.len() - 1] || self.is_exhausted() {
+            if self.complete() >= self.blocks_max() || self.is_exhausted() {
                 return None;
             }
             self.blocks.push([f64::NAN; 3]);
@@ -194,7 +207,7 @@ impl Trial {
     pub fn verdict(&self) -> Option<Verdict> {
         let complete: Vec<&[f64; 3]> =
             self.blocks.iter().filter(|block| block.iter().all(|it| it.is_finite())).collect();
-        let Some(look) = LOOKS.iter().position(|&look| look == complete.len()) else {
+        let Some(look) = self.looks.iter().position(|&look| look == complete.len()) else {
             let over = self.is_exhausted() || self.is_brief && is_hopeless(&complete);
             return over.then_some(Verdict::NoSignificantGain);
         };
@@ -209,28 +222,35 @@ impl Trial {
         let mirrored: Vec<f64> = control.iter().map(|it| -it).collect();
         let calm = signed_rank(&control) > CALM && signed_rank(&mirrored) > CALM;
         let saved = saved_in_sum(&complete);
-        let clear = -middle > noise.abs().max(-(1.0 - WORTHWHILE).ln()) && saved.is_some_and(|it| it > WORTHWHILE);
+        let clear =
+            -middle > noise.abs().max(-(1.0 - self.worthwhile).ln()) && saved.is_some_and(|it| it > self.worthwhile);
         if calm && clear && probability <= self.level_at(look) {
             let margin = middle.exp() * median_margin(&candidate);
             let share = saved.unwrap_or(0.0).min(1.0 - middle.exp());
             return Some(Verdict::Gain(Gain { share, margin, probability }));
         }
         let hopeless = middle >= 0.0;
-        (hopeless || look + 1 == LOOKS.len()).then_some(Verdict::NoSignificantGain)
+        (hopeless || look + 1 == self.looks.len()).then_some(Verdict::NoSignificantGain)
     }
 
     /// What may be erred at a look: equal shares (Bonferroni) of those looks that can find anything at all. The least
     /// probability of n blocks is 3⁻ⁿ.
     fn level_at(&self, look: usize) -> f64 {
-        let share = |from: usize| self.level / (LOOKS.len() - from) as f64;
-        let useful = |from: &usize| share(*from) >= 3f64.powi(-(LOOKS[*from] as i32));
-        let first = (0..LOOKS.len()).find(useful).unwrap_or(LOOKS.len() - 1);
+        let looks = self.looks;
+        let share = |from: usize| self.level / (looks.len() - from) as f64;
+        let useful = |from: &usize| share(*from) >= 3f64.powi(-(looks[*from] as i32));
+        let first = (0..looks.len()).find(useful).unwrap_or(looks.len() - 1);
         if look < first { 0.0 } else { share(first) }
     }
 
     /// Have so many times been lost that there will be no further blocks?
     fn is_exhausted(&self) -> bool {
-        self.left.is_empty() && self.blocks.len() >= 2 * LOOKS[LOOKS.len() - 1]
+        self.left.is_empty() && self.blocks.len() >= 2 * self.blocks_max()
+    }
+
+    /// After so many blocks it ends.
+    fn blocks_max(&self) -> usize {
+        self.looks.last().copied().unwrap_or(0)
     }
 
     /// Blocks that are complete.
@@ -287,7 +307,11 @@ mod tests {
     }
 
     fn run_sides(level: f64, seed: u64, factor: impl Fn(Side, &mut Random) -> f64) -> Verdict {
-        let (mut trial, mut random) = (Trial::new(level), Random::new(seed, 7));
+        run_trial(Trial::new(level), seed, factor)
+    }
+
+    fn run_trial(mut trial: Trial, seed: u64, factor: impl Fn(Side, &mut Random) -> f64) -> Verdict {
+        let mut random = Random::new(seed, 7);
         loop {
             let (side, block) = trial.next(&mut random).expect("a verdict comes before the last block");
             trial.observe(side, block, 1e-3 * factor(side, &mut random));
@@ -335,6 +359,22 @@ mod tests {
             assert_eq!(run(ERROR, 1.2, seed, quiet), Verdict::NoSignificantGain, "seed {seed}");
             assert_eq!(run(ERROR, 0.99, seed, |random| (0.001 * random.normal()).exp()), Verdict::NoSignificantGain);
         }
+    }
+
+    /// Two hundredths under three of noise: seldom found in 32 blocks, as a rule in as many as nobody waits for; and where there is no gain,
+    /// patience finds none.
+    #[test]
+    fn patience_finds_small_gains_and_none_where_there_are_none() {
+        let found = |trial: fn(f64) -> Trial, factor: f64| {
+            let is_gain = |&seed: &u64| {
+                let side =
+                    |side, random: &mut Random| if side == Side::Candidate { factor } else { 1.0 } * quiet(random);
+                matches!(run_trial(trial(ERROR), seed, side), Verdict::Gain(_))
+            };
+            (0..200).filter(is_gain).count()
+        };
+        let [patient, usual, none] = [found(Trial::patient, 0.98), found(Trial::new, 0.98), found(Trial::patient, 1.0)];
+        assert!(patient > 150 && usual < 50 && none <= 8, "{patient}, {usual} and {none} of 200");
     }
 
     /// Of a candidate that is always slower, two blocks are made. One that gains a tenth under as much noise is hardly ever given up.

@@ -120,6 +120,21 @@ impl Whole {
         Whole { stage: Stage::Learning, tried_again, verified: None, errors, random }
     }
 
+    /// Before the job, iterations that were made for their time only have decided: this stands, which shortens them so much, or nothing
+    /// that is better than the default was found.
+    pub fn rehearsed(&mut self, won: Option<(Found, Gain)>) {
+        self.begin_anew();
+        match won {
+            Some((found, gain)) => self.stand(found, Some(gain)),
+            None => self.stage = Stage::Unused { watched: Drift::default(), steps: 0 },
+        }
+    }
+
+    /// With which probability a trial of iterations before the job may report a gain where there is none: it is one of the job's.
+    pub fn next_level(&mut self) -> f64 {
+        self.errors.next_level()
+    }
+
     /// The stage.
     pub fn stage(&self) -> &Stage {
         &self.stage

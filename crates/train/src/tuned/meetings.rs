@@ -14,6 +14,9 @@ const SETTLED_TIMES: f64 = 4.0;
 /// What changes is seen in time if the ranks meet after so many seconds of calls.
 const SETTLED_S: f64 = 5e-3;
 
+/// Where only the time of iterations is watched, the ranks meet no oftener than after so many of them.
+const WATCHED: f64 = 16.0;
+
 /// Calls are short if more than so many of a context lie between two meetings that take all of [`SHARE`]: then so much is in time.
 const SHORT: f64 = 1000.0;
 const SETTLED_SHORT_S: f64 = 0.5;
@@ -68,6 +71,8 @@ pub(super) struct Calls {
     pub(super) most: u64,
     /// Is nothing open in any context?
     pub(super) are_settled: bool,
+    /// Does nobody learn from them, but from the iterations that they make?
+    pub(super) are_watched: bool,
 }
 
 impl Meetings {
@@ -154,6 +159,7 @@ impl Meetings {
                 for_turns.max(for_share).max(in_time.min(SETTLED_TIMES * for_share))
             }
         };
+        let every = if calls.are_settled && calls.are_watched { every.max(WATCHED) } else { every };
         every.min(GROWS * passed).ceil().max(1.0) as u64
     }
 
@@ -225,7 +231,7 @@ mod tests {
     #[test]
     fn who_has_nothing_to_decide_meets_less_often_but_in_time() {
         let every = |call_s: f64, takes_s: f64, are_settled: bool| {
-            let calls = Calls { seconds: 1e5 * call_s, most: 100_000, are_settled };
+            let calls = Calls { seconds: 1e5 * call_s, most: 100_000, are_settled, ..Calls::default() };
             let mut meetings = Meetings { passed: 100_000, mean_s: Some(takes_s), ..meetings(1e-6) };
             meetings.plan(takes_s, Duration::ZERO, calls)
         };
@@ -236,13 +242,13 @@ mod tests {
             let [open, settled] = [false, true].map(|settled| every(call_s, takes_s, settled) as f64);
             assert!((settled / open - times).abs() < 0.05 * times, "{call_s} s, {takes_s} s: {open}, {settled}");
         }
-        let calls = Calls { seconds: 1.0, most: 1000, are_settled: true };
+        let calls = Calls { seconds: 1.0, most: 1000, are_settled: true, ..Calls::default() };
         assert_eq!(meetings(1e-6).always().plan(1e-3, Duration::ZERO, calls), 1, "at each boundary is at each one");
     }
 
     #[test]
     fn one_that_was_held_up_is_made_up_for() {
-        let (mut meetings, calls) = (meetings(1e-6), Calls { seconds: 1e-2, most: 16, are_settled: false });
+        let (mut meetings, calls) = (meetings(1e-6), Calls { seconds: 1e-2, most: 16, ..Calls::default() });
         assert!(meetings.plan(f64::INFINITY, Duration::from_micros(100), calls) <= 4);
         meetings.met(Duration::from_secs(60), 1);
         meetings.is_due(1);
@@ -252,7 +258,7 @@ mod tests {
     #[test]
     fn of_no_time_and_no_calls_nothing_follows() {
         for seconds in [0.0, f64::NAN, f64::INFINITY] {
-            let calls = Calls { seconds, most: 1, are_settled: false };
+            let calls = Calls { seconds, most: 1, ..Calls::default() };
             let every = meetings(1e-6).plan(f64::INFINITY, Duration::from_millis(1), calls);
             assert!(every <= 4, "{seconds}: {every}");
         }

@@ -14,12 +14,15 @@ use paceline_tune::main_effects::{Entrant, TRAITS};
 use paceline_tune::statistics::{binomial_tail, median};
 use paceline_tune::trial::{Gain, Side, Trial, Verdict, WORTHWHILE};
 use paceline_tune::{Choice, Outcome as Shown, Random, Schedule, Situation, State, Tuner};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
+use super::TunedCalls;
 use super::clock::lengthened;
+use super::leader::Leader;
 use super::learning::{situation_of, typical_situation};
 use super::policies::{Plays, Version};
 use super::race::{Finish, agree, race};
-use super::{Leader, TunedCalls};
 
 /// The race for the best may take such a share of the time; the rest is for the trial of what has won it.
 const FOR_RACE: f64 = 0.6;
@@ -54,7 +57,7 @@ pub struct Rehearsed {
 }
 
 /// Makes a call once, as a choice says.
-type Play<'p> = &'p mut dyn FnMut(Choice) -> Result<(), CommError>;
+pub(super) type Play<'p> = &'p mut dyn FnMut(Choice) -> Result<(), CommError>;
 
 /// The same; seconds of this rank. All ranks begin it together.
 type Timed<'p> = &'p mut dyn FnMut(Choice) -> Result<f64, CommError>;
@@ -63,7 +66,7 @@ type Timed<'p> = &'p mut dyn FnMut(Choice) -> Result<f64, CommError>;
 pub(crate) struct Rehearsal<'a> {
     communicator: &'a Communicator,
     /// Everything that rank 0 would try: the default first, and then by what is modelled.
-    contestants: Vec<(Choice, Entrant)>,
+    pub(super) contestants: Vec<(Choice, Entrant)>,
     began: Instant,
     limit_s: f64,
 }
@@ -90,13 +93,7 @@ impl<'a> Rehearsal<'a> {
     ) -> Result<Rehearsal<'a>, CommError> {
         let (began, limit_s) = (Instant::now(), limit.as_secs_f64());
         let all = situation.map_or_else(alone, contestants);
-        // Numbers only: nothing in it can fail. If it did, there would be nothing to choose from.
-        let mut bytes = postcard::to_stdvec(&all).unwrap_or_default();
-        let mut length = [bytes.len() as i64];
-        communicator.broadcast(&mut length, 0, &CallOptions::default())?;
-        bytes.resize(length[0].max(0) as usize, 0);
-        communicator.broadcast(&mut bytes, 0, &CallOptions::default())?;
-        let contestants = postcard::from_bytes(&bytes).unwrap_or_else(|_| alone());
+        let contestants = said_by_the_first(communicator, &all)?.unwrap_or_else(alone);
         Ok(Rehearsal { communicator, contestants, began, limit_s })
     }
 
@@ -237,40 +234,62 @@ impl<'a> Rehearsal<'a> {
             agreed.push(self.began.elapsed().as_secs_f64());
             agree(self.communicator, &mut agreed)?;
             sides.iter().zip(&agreed).for_each(|(&(side, block), &seconds)| trial.observe(side, block, seconds));
-            if let Some(ended) = self.ended(&trial, sides.is_empty() || agreed[sides.len()] >= self.limit_s)? {
+            let is_over = sides.is_empty() || agreed[sides.len()] >= self.limit_s;
+            if let Some(ended) = ended(self.communicator, &trial, is_over)? {
                 return Ok(ended);
             }
         }
     }
-
-    /// Has a trial ended, and how? None inside: its time is over. Rank 0 says it: logarithms may differ in the last bit between processors
-    /// that are not alike, and who ended another block than the others would leave them waiting.
-    fn ended(&self, trial: &Trial, is_over: bool) -> Result<Option<Option<Verdict>>, CommError> {
-        const GAIN: f64 = 1.0;
-        const NONE: f64 = 2.0;
-        const OVER: f64 = 3.0;
-        let mut told = match trial.verdict().filter(|_| self.communicator.rank() == 0) {
-            Some(Verdict::Gain(Gain { share, margin, probability })) => [GAIN, share, margin, probability],
-            Some(Verdict::NoSignificantGain) => [NONE, 0.0, 0.0, 0.0],
-            None => [if is_over { OVER } else { 0.0 }, 0.0, 0.0, 0.0],
-        };
-        self.communicator.broadcast(&mut told, 0, &CallOptions::default())?;
-        let [ended, share, margin, probability] = told;
-        Ok(match ended {
-            GAIN => Some(Some(Verdict::Gain(Gain { share, margin, probability }))),
-            NONE => Some(Some(Verdict::NoSignificantGain)),
-            OVER => Some(None),
-            _ => None,
-        })
-    }
 }
 
 /// One call, which all ranks begin together; seconds of this one.
-fn timed(communicator: &Communicator, choice: Choice, play: Play<'_>) -> Result<f64, CommError> {
+pub(super) fn timed(communicator: &Communicator, choice: Choice, play: Play<'_>) -> Result<f64, CommError> {
     communicator.barrier(&CallOptions::default())?;
     let began = Instant::now();
     play(choice)?;
     Ok(began.elapsed().as_secs_f64())
+}
+
+/// Has a trial ended, and how? None inside: its time is over. Rank 0 says it: logarithms may differ in the last bit between processors
+/// that are not alike, and who ended another block than the others would leave them waiting.
+pub(super) fn ended(
+    communicator: &Communicator,
+    trial: &Trial,
+    is_over: bool,
+) -> Result<Option<Option<Verdict>>, CommError> {
+    const GAIN: f64 = 1.0;
+    const NONE: f64 = 2.0;
+    const OVER: f64 = 3.0;
+    let mut told = match trial.verdict().filter(|_| communicator.rank() == 0) {
+        Some(Verdict::Gain(Gain { share, margin, probability })) => [GAIN, share, margin, probability],
+        Some(Verdict::NoSignificantGain) => [NONE, 0.0, 0.0, 0.0],
+        None => [if is_over { OVER } else { 0.0 }, 0.0, 0.0, 0.0],
+    };
+    communicator.broadcast(&mut told, 0, &CallOptions::default())?;
+    let [ended, share, margin, probability] = told;
+    Ok(match ended {
+        GAIN => Some(Some(Verdict::Gain(Gain { share, margin, probability }))),
+        NONE => Some(Some(Verdict::NoSignificantGain)),
+        OVER => Some(None),
+        _ => None,
+    })
+}
+
+/// What rank 0 says, on all ranks; None where it cannot be read.
+///
+/// # Errors
+/// As [`Communicator::broadcast`].
+pub(super) fn said_by_the_first<T: Serialize + DeserializeOwned>(
+    communicator: &Communicator,
+    said: &T,
+) -> Result<Option<T>, CommError> {
+    // Numbers and lists: nothing in it can fail. If it did, nothing would be said.
+    let mut bytes = postcard::to_stdvec(said).unwrap_or_default();
+    let mut length = [bytes.len() as i64];
+    communicator.broadcast(&mut length, 0, &CallOptions::default())?;
+    bytes.resize(length[0].max(0) as usize, 0);
+    communicator.broadcast(&mut bytes, 0, &CallOptions::default())?;
+    Ok(postcard::from_bytes(&bytes).ok())
 }
 
 /// There is nothing to choose from.

@@ -1,9 +1,11 @@
+mod iterations;
 mod one_more;
 mod splits;
 mod topologies;
 
 use paceline_tune::{Action, Family, Parallelism};
 
+use super::leader::WAITS_MAX;
 use super::*;
 use crate::on_ranks::on_ranks;
 

@@ -303,3 +303,24 @@ fn what_shortens_iterations_by_less_does_not_take_the_place_of_what_stands() {
         assert_eq!(steps.whole.stands(), Some(&after), "seed {seed}: {:?}", steps.whole);
     }
 }
+
+/// What iterations have shown before the job stands from the first one on, and is watched like what was found in the job.
+#[test]
+fn what_was_rehearsed_stands_until_iterations_take_longer_with_it() {
+    let found = found(&[16, 20]);
+    let mut steps = Steps::new(1, 0.8);
+    steps.whole.rehearsed(Some((found.clone(), Gain { share: 0.2, margin: 0.01, probability: 1e-4 })));
+    assert!(steps.whole.is_settled() && steps.whole.stands() == Some(&found));
+    for _ in 0..100 {
+        assert!(!steps.step(&found));
+    }
+    assert_eq!((steps.whole.stands(), steps.whole.trials()), (Some(&found), 0));
+    steps.factor = 1.3;
+    for _ in 0..100 {
+        steps.step(&found);
+    }
+    assert_eq!((steps.whole.stands(), steps.whole.turn(), steps.whole.trials()), (None, Turn::Default, 1));
+    // Where nothing was found, nothing is tried.
+    steps.whole.rehearsed(None);
+    assert!(steps.whole.is_settled() && steps.whole.turn() == Turn::Default && steps.whole.stands().is_none());
+}

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
 use paceline_plan::CollectiveKind;
-use paceline_train::{TunedCalls, links_of, race};
+use paceline_train::{Iterations, RehearsedIterations, TunedCalls, links_of, race, rehearse_iterations};
 use paceline_tune::environment::{Call, Mix};
 use paceline_tune::main_effects::Entrant;
 use paceline_tune::{Parallelism, Random};
 use serde::Serialize;
 
-use super::turns::{Length, Playing, Turns, median_us, over_itself, play, ratio, worst_prefix};
+use super::turns::{Length, Playing, Turns, median_us, play, ratio, worst_prefix};
 use super::{Effort, RIVALS, agreed_s};
 use crate::failure::Failure;
 use groups::{Group, Groups};
@@ -25,6 +25,9 @@ use statics::{Static, statics};
 const CLUSTER: (usize, usize) = (8, 8);
 /// Calls of which an iteration has more than so many are made so many times fewer.
 const MANY: u32 = 8;
+
+/// Kinds of calls by themselves may take such a share of the rehearsal.
+const ALONE: f64 = 0.3;
 
 /// How much longer than it should take others wait for a rehearsal.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -50,6 +53,10 @@ pub struct TunedMix {
     pub best_static: String,
     /// Seconds in which calls were rehearsed before the first iteration; none of them is the tuner's or the default's.
     pub rehearsal_s: f64,
+    /// Iterations that were rehearsed, and kinds of calls that took something else than the default from the first iteration on.
+    pub rehearsed_iterations: usize,
+    /// The latter.
+    pub changed_contexts: usize,
     /// Medians of an iteration, after it has learned, in microseconds.
     pub default_us: Option<f64>,
     /// The tuner's.
@@ -69,7 +76,7 @@ pub struct TunedMix {
     pub tuned_over_default: f64,
     /// The largest total over the default's, from 100 iterations on, boundaries included.
     pub worst_prefix: Option<f64>,
-    /// The same measure of the default against itself: noise.
+    /// The same measure, while it learned, of a second one without it: noise.
     pub default_over_itself: Option<f64>,
     /// What a boundary takes in the mean, after each iteration, whether the ranks meet at it or not.
     pub boundary_us: f64,
@@ -101,9 +108,12 @@ pub fn measure(communicator: &Communicator, scale: u64, effort: &Effort<'_>) -> 
     let statics = statics(communicator.topology(), links_of(communicator));
     let entrants: Vec<Entrant> = statics.iter().map(|it| Entrant::unmodelled(it.traits)).collect();
     let default = &statics[0];
-    let rehearsal_s = mixed.rehearse(effort.rehearse_s)?;
+    let began = Instant::now();
+    let rehearsed = mixed.rehearse(effort.rehearse_s)?;
+    let rehearsal_s = agreed_s(communicator, began)?;
     let length = Length { rounds: effort.calls, between: 1, seed: effort.seed };
-    let learning = play(&mut mixed, std::slice::from_ref(default), &length)?;
+    // A second one by turns with the first says what is noise.
+    let learning = play(&mut mixed, &[default.clone(), default.clone()], &length)?;
     // Afterwards, so that it prepares nothing that the tuner uses.
     let finish = race(communicator, &entrants, effort.search_s, &mut |number| mixed.rival(&statics[number], false))?;
     let rivals = finish.best_beside_the_first(RIVALS);
@@ -120,6 +130,8 @@ pub fn measure(communicator: &Communicator, scale: u64, effort: &Effort<'_>) -> 
         search_ended: finish.is_complete,
         best_static: statics[best].to_string(),
         rehearsal_s,
+        rehearsed_iterations: rehearsed.as_ref().map_or(0, |it| it.iterations),
+        changed_contexts: rehearsed.as_ref().and_then(|it| it.chosen).map_or(0, |(contexts, _)| contexts),
         ..summary(&learning, &after)
     };
     Ok((mix, mixed.wrong))
@@ -139,6 +151,8 @@ fn summary(learning: &Turns, after: &Turns) -> TunedMix {
         search_ended: false,
         best_static: String::new(),
         rehearsal_s: 0.0,
+        rehearsed_iterations: 0,
+        changed_contexts: 0,
         default_us: median_us(default),
         tuned_us: median_us(&after.tuned.slowest),
         static_us: median_us(fixed),
@@ -148,7 +162,7 @@ fn summary(learning: &Turns, after: &Turns) -> TunedMix {
         learning_over_default,
         tuned_over_default: ratio(&after.tuned_whole(), default),
         worst_prefix: worst_prefix(&all.tuned_whole(), &all.rivals[0].slowest),
-        default_over_itself: over_itself(&all.rivals[0].slowest),
+        default_over_itself: worst_prefix(&learning.rivals[1].slowest, &learning.rivals[0].slowest),
         boundary_us: all.boundary_us(),
     }
 }
@@ -173,6 +187,8 @@ struct Mixed<'a> {
     calls: Vec<Prepared>,
     /// Of the calls in an iteration, in the order of this one.
     order: Vec<usize>,
+    /// What the last one took on this rank, as it was tuned.
+    last: Duration,
     random: Random,
     /// Elements of this rank that were not what they must be, in the iterations that were checked.
     wrong: u64,
@@ -192,7 +208,8 @@ struct Prepared {
 
 impl<'a> Mixed<'a> {
     fn new(communicator: &'a Communicator, groups: &'a Groups, calls: &[Call], seed: u64) -> Mixed<'a> {
-        let tuned = |group: &Group| groups.get(*group).map(|members| TunedCalls::new(members, seed));
+        let tuned =
+            |group: &Group| groups.get(*group).map(|members| TunedCalls::new(members, seed).by_iterations(seed));
         let prepared = |call: &Call| {
             let group = Group::of(call.parallelism);
             let (rank, ranks) = groups.get(group).map_or((0, 1), |members| (members.rank(), members.world_size()));
@@ -202,29 +219,40 @@ impl<'a> Mixed<'a> {
         let calls: Vec<Prepared> = calls.iter().map(prepared).collect();
         let order = (0..calls.len()).flat_map(|place| vec![place; calls[place].call.times as usize]).collect();
         let tuned = Group::ALL.iter().map(tuned).collect();
-        Mixed { communicator, groups, tuned, calls, order, random: Random::new(seed, 0x313), wrong: 0 }
+        Mixed {
+            communicator,
+            groups,
+            tuned,
+            calls,
+            order,
+            last: Duration::ZERO,
+            random: Random::new(seed, 0x313),
+            wrong: 0,
+        }
     }
 
-    /// Rehearses each kind of call, all of them in about so many seconds; seconds that it took.
-    fn rehearse(&mut self, limit_s: f64) -> Result<f64, CommError> {
+    /// Rehearses in about so many seconds: each kind of call alone, and then iterations.
+    fn rehearse(&mut self, limit_s: f64) -> Result<Option<RehearsedIterations>, CommError> {
         if limit_s <= 0.0 {
-            return Ok(0.0);
+            return Ok(None);
         }
         let began = Instant::now();
-        let limit = Duration::from_secs_f64(limit_s / self.calls.len().max(1) as f64);
-        // A rehearsal may take longer than its limit, by a call of each choice at the most.
+        let limit = Duration::from_secs_f64(ALONE * limit_s / self.calls.len().max(1) as f64);
+        // A race may take longer than its limit, by a call of each choice at the most.
         let waits = CallOptions { timeout: Some(3 * limit + PATIENCE), ..CallOptions::default() };
         for it in &mut self.calls {
             // One kind after the other: whoever has no part in it waits.
             self.communicator.barrier(&waits)?;
             let Some(tuned) = &mut self.tuned[it.group as usize] else { continue };
             let (call, bytes) = (it.call, size_of_val(&*it.whole));
-            tuned.rehearse_call(call.collective, bytes, &call, limit, |members, options, _| {
+            let in_a_row = call.times as usize;
+            tuned.shortlist_call(call.collective, bytes, &call, in_a_row, limit, |members, options, _| {
                 it.plain(members, options)
             })?;
         }
         self.communicator.barrier(&waits)?;
-        agreed_s(self.communicator, began)
+        let left_s = limit_s - agreed_s(self.communicator, began)?;
+        rehearse_iterations(self, Duration::from_secs_f64(left_s.max(0.0))).map(Some)
     }
 
     /// What is called, for people.
@@ -266,6 +294,20 @@ impl<'a> Mixed<'a> {
     }
 }
 
+impl<'a> Iterations<'a> for Mixed<'a> {
+    fn world(&self) -> &Communicator {
+        self.communicator
+    }
+
+    fn tuned(&mut self) -> Vec<&mut TunedCalls<'a>> {
+        self.tuned.iter_mut().flatten().collect()
+    }
+
+    fn iteration(&mut self) -> Result<f64, CommError> {
+        Playing::tuned(self, false)
+    }
+}
+
 impl Playing for Mixed<'_> {
     type Rival = Static;
 
@@ -274,9 +316,11 @@ impl Playing for Mixed<'_> {
     }
 
     fn tuned(&mut self, is_checked: bool) -> Result<f64, CommError> {
-        self.iteration(is_checked, |it, _, tuned| {
+        let seconds = self.iteration(is_checked, |it, _, tuned| {
             tuned[it.group as usize].as_mut().map_or(Ok(()), |tuned| it.tuned(tuned))
-        })
+        })?;
+        self.last = Duration::from_secs_f64(seconds);
+        Ok(seconds)
     }
 
     fn rival(&mut self, rival: &Static, is_checked: bool) -> Result<f64, CommError> {
@@ -287,7 +331,8 @@ impl Playing for Mixed<'_> {
     }
 
     fn boundary(&mut self) -> Result<(), CommError> {
-        self.tuned.iter_mut().flatten().try_for_each(|tuned| tuned.boundary().map(drop))
+        let last = self.last;
+        self.tuned.iter_mut().flatten().try_for_each(|tuned| tuned.boundary_after(last).map(drop))
     }
 }
 

@@ -205,18 +205,6 @@ pub fn worst_prefix(of: &[f64], over: &[f64]) -> Option<f64> {
     ratios.skip(PREFIX - 1).reduce(f64::max)
 }
 
-/// How many times as long as itself the same thing takes at worst, by the same measure: its calls by turns as two. None: there
-/// are too few.
-pub fn over_itself(seconds: &[f64]) -> Option<f64> {
-    let every_second = |first: usize| seconds.iter().skip(first).step_by(2).copied().collect::<Vec<f64>>();
-    let (one, other) = (every_second(0), every_second(1));
-    // Each has half of the calls: as many of them make a prefix that is as long.
-    let worst = |of: &[f64], over: &[f64]| {
-        (PREFIX / 2..=of.len().min(over.len())).map(|calls| ratio(&of[..calls], &over[..calls])).reduce(f64::max)
-    };
-    Some(worst(&one, &other)?.max(worst(&other, &one)?))
-}
-
 /// The middle, in microseconds; None of nothing.
 pub fn median_us(seconds: &[f64]) -> Option<f64> {
     median(seconds).map(|seconds| seconds * 1e6)
@@ -237,14 +225,6 @@ mod tests {
         assert_eq!(worst_prefix(&of[..99], &[1.0; 99]), None);
         of.extend([100.0]);
         assert!(worst_prefix(&of, &[1.0; 201]).is_some_and(|worst| worst > 1.7));
-    }
-
-    #[test]
-    fn what_differs_from_itself_says_so() {
-        assert_eq!(over_itself(&[1.0; 200]), Some(1.0));
-        assert_eq!(over_itself(&[1.0; 90]), None);
-        let by_turns: Vec<f64> = (0..200).map(|call| if call % 2 == 0 { 1.0 } else { 1.1 }).collect();
-        assert!(over_itself(&by_turns).is_some_and(|worst| (worst - 1.1).abs() < 1e-9));
     }
 
     #[test]

@@ -1,0 +1,153 @@
+//! What iterations say, of calls that nobody makes: their time follows from what they would be made with.
+
+use std::time::Duration;
+
+use paceline_tune::{Situation, State};
+
+use super::*;
+use crate::tuned::iterations::shortlist;
+use crate::tuned::learning::typical_situation;
+
+const WORLD: usize = 3;
+
+/// A job whose iteration takes 1 ms: a fifth less where the first of two kinds of calls takes its good choice, a tenth more for every other
+/// choice than the default.
+struct Job<'a> {
+    communicator: &'a Communicator,
+    tuned: TunedCalls<'a>,
+    kinds: [State; 2],
+    good: Choice,
+    iterations: u32,
+}
+
+impl<'a> Job<'a> {
+    fn new(communicator: &'a Communicator) -> Job<'a> {
+        let mut tuned = TunedCalls::new(communicator, 5).by_iterations(5);
+        tuned.meetings = tuned.meetings.clone().always();
+        let kinds = [1 << 16, 1 << 22].map(|bytes| tuned.state_of(CollectiveKind::AllReduce, bytes, &CALL));
+        let situations = kinds.map(|state| typical_situation(tuned.model(), &state).expect("there is a choice"));
+        let choices = |situation: &Situation| -> Vec<Choice> {
+            let others = (0..situation.arms.len()).filter(|arm| *arm != situation.default).take(6);
+            std::iter::once(Choice::Default).chain(others.map(|arm| situation.choice(arm))).collect()
+        };
+        let lists = situations.each_ref().map(choices);
+        let good = lists[0][3];
+        if let Some(leader) = &mut tuned.leader {
+            for (situation, list) in situations.into_iter().zip(lists) {
+                tuned.shortlists.insert(situation.context, list);
+                leader.situations.insert(situation.context, Some(situation));
+            }
+        }
+        Job { communicator, tuned, kinds, good, iterations: 0 }
+    }
+
+    /// Seconds of an iteration in which the two kinds of calls take this.
+    fn seconds(&mut self, choices: [Choice; 2]) -> f64 {
+        self.iterations += 1;
+        let noise = 1.0 + 0.002 * f64::from(self.iterations * 7 % 11);
+        let of = |number: usize| match choices[number] {
+            Choice::Default => 1.0,
+            choice if number == 0 && choice == self.good => 0.8,
+            Choice::Play(_) => 1.1,
+        };
+        1e-3 * of(0) * of(1) * noise
+    }
+}
+
+impl<'a> Iterations<'a> for Job<'a> {
+    fn world(&self) -> &Communicator {
+        self.communicator
+    }
+
+    fn tuned(&mut self) -> Vec<&mut TunedCalls<'a>> {
+        vec![&mut self.tuned]
+    }
+
+    fn iteration(&mut self) -> Result<f64, CommError> {
+        let rehearsed = self.tuned.rehearsed.clone().expect("iterations are rehearsed");
+        let choices = self.kinds.map(|state| rehearsed.get(&state.context().key()).copied().unwrap_or_default());
+        Ok(self.seconds(choices))
+    }
+}
+
+/// What has shortened iterations stands on all ranks, and nobody learns of single calls then.
+#[test]
+fn what_shortens_rehearsed_iterations_stands_in_all_of_them() {
+    let all = on_ranks(WORLD, |communicator| {
+        let mut job = Job::new(&communicator);
+        let rehearsed = rehearse_iterations(&mut job, Duration::from_millis(600)).expect("all ranks rehearse");
+        let stands = job.kinds.map(|state| job.tuned.policy().choice(state.context().key(), 0));
+        (rehearsed, stands, job.good, job.tuned.listens, job.tuned.rehearsed.is_some())
+    });
+    for (rehearsed, stands, good, listens, is_rehearsed) in &all {
+        assert_eq!(rehearsed, &all[0].0);
+        let (contexts, gain) = rehearsed.chosen.expect("a gain");
+        assert!(rehearsed.contexts == 2 && contexts == 1 && (gain.share - 0.2).abs() < 0.02, "{rehearsed:?}");
+        assert!(rehearsed.iterations > 50 && rehearsed.seconds > 0.0, "{rehearsed:?}");
+        assert_eq!((*stands, *listens, *is_rehearsed), ([*good, Choice::Default], false, false));
+    }
+}
+
+/// Where no choice shortens iterations, the default stands, whatever calls would say.
+#[test]
+fn without_a_gain_of_iterations_the_default_stands() {
+    let all = on_ranks(WORLD, |communicator| {
+        let mut job = Job::new(&communicator);
+        // None of the choices is the good one.
+        job.good = Choice::Default;
+        let rehearsed = rehearse_iterations(&mut job, Duration::from_millis(300)).expect("all ranks rehearse");
+        (rehearsed.chosen, job.tuned.policy().entries().count())
+    });
+    assert!(all.iter().all(|it| *it == (None, 0)), "{all:?}");
+}
+
+/// Iterations that take longer with what stands than without it give it up; and if they take another time once more, calls are learned from.
+#[test]
+fn what_does_not_shorten_iterations_any_more_is_given_up() {
+    let all = on_ranks(WORLD, |communicator| {
+        let mut job = Job::new(&communicator);
+        rehearse_iterations(&mut job, Duration::from_millis(600)).expect("all ranks rehearse");
+        let key = job.kinds[0].context().key();
+        let mut run = |boundaries: u32, good_s: f64, default_s: f64| {
+            for number in 0..boundaries {
+                let stands = job.tuned.policy().choice(key, 0);
+                let seconds = if stands == job.good { good_s } else { default_s };
+                let seconds = seconds * (1.0 + 0.002 * f64::from(number * 7 % 11));
+                job.tuned.boundary_after(Duration::from_secs_f64(seconds)).expect("all ranks meet");
+            }
+            (job.tuned.policy().choice(key, 0) == job.good, job.tuned.listens)
+        };
+        let stays = run(200, 0.8e-3, 1e-3);
+        let given_up = run(400, 1.5e-3, 1e-3);
+        (stays, given_up, run(100, 3e-3, 3e-3))
+    });
+    for it in all {
+        assert_eq!(it, ((true, false), (false, false), (false, true)));
+    }
+}
+
+/// A call is worth a try if it is the best of its algorithm and protocol, and not far behind the default.
+#[test]
+fn a_shortlist_begins_with_the_best_of_each_family() {
+    let model = OwnModel::of(&paceline_plan::Cluster::named("study-10gbe:4x1").expect("it is built in"));
+    let state = model.state(&Call { bytes: 1 << 20, ranks: 4, hosts: 4, ..CALL });
+    let situation = model.situation(&state).expect("there is a choice");
+    let others = (0..situation.arms.len()).filter(|arm| *arm != situation.default);
+    let choices: Vec<Choice> =
+        std::iter::once(Choice::Default).chain(others.map(|arm| situation.choice(arm))).collect();
+    // The later, the faster; the first few are hopeless.
+    let seconds: Vec<Option<f64>> = (0..choices.len())
+        .map(|number| match number {
+            0 => Some(1.0),
+            1..4 => Some(3.0),
+            _ => Some(1.0 - 1e-3 * number as f64),
+        })
+        .collect();
+    let list = shortlist(&choices, &seconds);
+    assert_eq!((list[0], list[1]), (Choice::Default, choices[choices.len() - 1]));
+    assert!(choices[1..4].iter().all(|hopeless| !list.contains(hopeless)), "{list:?}");
+    let family = |choice: &Choice| if let Choice::Play(action) = choice { Some(action.family) } else { None };
+    let of_second = family(&list[2]);
+    assert!(of_second.is_some() && of_second != family(&list[1]), "{list:?}");
+    assert_eq!(shortlist(&choices, &[None]), [Choice::Default]);
+}
