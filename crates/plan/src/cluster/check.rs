@@ -347,7 +347,8 @@ fn check_points(class: &str, link: &LinkConstants, operation: &OperationConstant
 
 fn check_range(range: &MeasuredRange) -> Result<(), ClusterError> {
     for (name, [least, most]) in range.counts() {
-        if least == 0 || least > most {
+        let is_none = name == "shards" && [least, most] == MeasuredRange::NO_SHARDS;
+        if least > most || least == 0 && !is_none {
             return wrong(format!("measured.{name}"), format!("is from {least} to {most}"));
         }
     }

@@ -22,7 +22,7 @@ pub struct MeasuredRange {
     /// The fewest workers of a host and the most, of the fullest host of each world. None: nobody has said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers_per_host: Option<[usize; 2]>,
-    /// The fewest shards of a parameter server and the most. None: nobody has said.
+    /// The fewest shards of a parameter server and the most; twice 0 where none was there. None: nobody has said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shards: Option<[usize; 2]>,
 }
@@ -49,7 +49,8 @@ impl Cluster {
     pub fn left_by_shards(&self, workers: usize, shards: usize) -> Option<String> {
         let measured = self.measured.filter(|range| !is_left(workers, range.workers))?;
         let range = measured.shards.filter(|&range| shards > 0 && is_left(shards, range))?;
-        Some(leaving(shards, "shard*", range))
+        let none = "a parameter server, and constants were measured without one";
+        Some(if range == MeasuredRange::NO_SHARDS { none.to_owned() } else { leaving(shards, "shard*", range) })
     }
 
     /// That nothing of it was measured, as far as it says, and where its constants come from instead, in words. None: something was.
@@ -101,6 +102,9 @@ impl Cluster {
 const LOSES: &str = ": what processors lose beside communication is not counted";
 
 impl MeasuredRange {
+    /// What [`MeasuredRange::shards`] is where no parameter server was measured.
+    pub const NO_SHARDS: [usize; 2] = [0, 0];
+
     /// Where so many workers leave it, so many of them on the fullest of so many hosts.
     fn left_by_workers(&self, workers: usize, on_fullest: usize, on_hosts: usize) -> Vec<String> {
         let mut found = Vec::new();

@@ -59,6 +59,11 @@ impl Observation {
         self.case.strategy.arch.name == "ps"
     }
 
+    /// Of a parameter server; 0: without.
+    fn shards(&self) -> usize {
+        self.case.strategy.servers(self.case.workers, self.hosts).map_or(0, |servers| servers.shards)
+    }
+
     /// Samples per second on a cluster.
     pub fn predicted(&self, cluster: &Cluster) -> Result<f64, FitError> {
         let estimated = self.case.estimate_in(self.plan.as_ref(), cluster);
@@ -133,18 +138,6 @@ impl Observations {
     /// A cluster for each network: links as fast as the throughputs suggest at first sight, and nothing else.
     pub fn clusters(&self, source: &str) -> Vec<Cluster> {
         let hosts = self.all.iter().map(|one| one.hosts).max().unwrap_or(1);
-        let workers = self.all.iter().map(|one| one.case.workers);
-        let workers = [workers.clone().min().unwrap_or(1), workers.max().unwrap_or(1)];
-        let sizes = || self.all.iter().flat_map(|one| one.case.profile.sizes()).map(|size| size as u64 * ELEMENT_BYTES);
-        let largest = self.all.iter().map(|one| one.case.bytes() as u64).max().unwrap_or_default();
-        let on_fullest = self.all.iter().map(|one| one.case.workers.min(self.workers_per_host));
-        let measured = MeasuredRange {
-            workers,
-            bytes: [sizes().min().unwrap_or_default(), largest],
-            hosts: self.all.iter().map(|one| one.hosts).min().map(|least| [least, hosts]),
-            workers_per_host: on_fullest.clone().min().zip(on_fullest.max()).map(<[usize; 2]>::from),
-            shards: None,
-        };
         let cluster = |(index, name): (usize, &String)| {
             let network = NetworkModel { within: class(WITHIN_S_PER_BYTE), across: class(self.first_beta(index)) };
             let mut cluster = Cluster::of_network(network, hosts, self.workers_per_host);
@@ -154,13 +147,26 @@ impl Observations {
             cluster.server_hosts = hosts;
             (cluster.server.dedicated_share, cluster.server.connection_s_per_byte) =
                 (Some(Constant::ZERO), Some(Constant::ZERO));
-            cluster.measured = Some(measured);
+            cluster.measured = self.measured_on(index);
             cluster.device = self.device();
             let overheads = self.models.iter().map(|model| (model.name.clone(), Constant::ZERO));
             cluster.computation.overhead_s = overheads.collect();
             cluster
         };
         self.networks.iter().enumerate().map(cluster).collect()
+    }
+
+    /// Between what the rows of a network lie, and those of a single host, which know of no network. None: there are none.
+    fn measured_on(&self, network: usize) -> Option<MeasuredRange> {
+        let rows = || self.all.iter().filter(move |one| one.network == network || one.hosts == 1);
+        let sizes = rows().flat_map(|one| one.case.profile.sizes()).map(|size| size as u64 * ELEMENT_BYTES);
+        Some(MeasuredRange {
+            workers: range(rows().map(|one| one.case.workers))?,
+            bytes: [sizes.min()?, rows().map(|one| one.case.bytes() as u64).max()?],
+            hosts: range(rows().map(|one| one.hosts)),
+            workers_per_host: range(rows().map(|one| one.case.workers.min(self.workers_per_host))),
+            shards: range(rows().map(Observation::shards).filter(|shards| *shards > 0)).or(Some(MeasuredRange::NO_SHARDS)),
+        })
     }
 
     /// What computed, where that was the same in all rows.
@@ -228,6 +234,14 @@ fn usable(study: &Study, row: &StudyRow, workers_per_host: usize) -> Result<f64,
         Some(twin) => Err(format!("has the throughput of line {}, another method: one is mislabelled", twin.line)),
         None => Ok(measured),
     }
+}
+
+/// The least and the most. None of nothing.
+fn range(values: impl Iterator<Item = usize>) -> Option<[usize; 2]> {
+    values.fold(None, |range, value| {
+        let [least, most] = range.unwrap_or([value; 2]);
+        Some([least.min(value), most.max(value)])
+    })
 }
 
 /// None of nothing.

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use paceline_plan::MeasuredRange;
 use paceline_strategy::Registry;
 
 use super::left_out::Leaving;
@@ -391,6 +392,23 @@ fn links_without_rows_are_expected_to_take_what_messages_take() {
     assert!(beta.why.contains("point to point"), "{}", beta.why);
     let with = parameters(&all, &[]).into_iter().find(|one| one.is_across(place)).unwrap();
     assert!(with.unknown.mean > 1.5 * beta.unknown.mean && with.why.contains("ring"), "{:?}", with.unknown);
+}
+
+/// What was measured on one network says nothing of where another one was.
+#[test]
+fn a_network_claims_what_its_own_rows_have_measured() {
+    let mut study = only(|row| match &*row.network {
+        "100GbIB" => row.workers == 8 && row.method == "WFBP-A2A",
+        network => network == "10GbE" && row.workers >= 16,
+    });
+    let missing = study.rows.iter().find(|row| row.network == "10GbE").unwrap().clone();
+    study.rows.push(StudyRow { network: "40GbE".into(), samples_per_s: None, ..missing });
+    let fit = fitted(&study);
+    let range = |network: &str| fit.cluster(network).measured.map(|range| (range.workers, range.shards));
+    assert_eq!(range("10GbE"), Some(([16, 32], Some([4, 8]))));
+    assert_eq!(range("100GbIB"), Some(([8, 8], Some(MeasuredRange::NO_SHARDS))));
+    assert_eq!(range("40GbE"), None);
+    assert!(fit.cluster("40GbE").measurement_doubt().is_some());
 }
 
 #[test]

@@ -59,6 +59,9 @@ fn extrapolation_is_said() {
     for strategy in ["wfbp-ps,arch=ps:8", "wfbp-a2a"] {
         assert_eq!(said(&served, strategy, None), Vec::<String>::new(), "{strategy}");
     }
+    served.measured.as_mut().expect("it is measured").shards = Some(MeasuredRange::NO_SHARDS);
+    assert_eq!(said(&served, "wfbp-ps", None), ["a parameter server, and constants were measured without one"]);
+    assert_eq!(said(&served, "wfbp-a2a", None), Vec::<String>::new());
 }
 
 /// A prediction knows no range that it leaves where nobody has measured one: whoever shows it says what the cluster says of itself.
