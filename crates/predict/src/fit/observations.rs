@@ -165,7 +165,8 @@ impl Observations {
             bytes: [sizes.min()?, rows().map(|one| one.case.bytes() as u64).max()?],
             hosts: range(rows().map(|one| one.hosts)),
             workers_per_host: range(rows().map(|one| one.case.workers.min(self.workers_per_host))),
-            shards: range(rows().map(Observation::shards).filter(|shards| *shards > 0)).or(Some(MeasuredRange::NO_SHARDS)),
+            shards: range(rows().map(Observation::shards).filter(|shards| *shards > 0))
+                .or(Some(MeasuredRange::NO_SHARDS)),
         })
     }
 

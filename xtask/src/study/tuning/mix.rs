@@ -173,8 +173,16 @@ fn row(one: &Measured, runs: &[&Value]) -> Vec<String> {
         in_words(over("tuned_over_default").as_ref()),
         worst("worst_prefix"),
         worst("default_over_itself"),
-        numbers(runs.iter().copied(), "rehearsed_iterations").iter().map(|it| it.to_string()).collect::<Vec<_>>().join(", "),
-        numbers(runs.iter().copied(), "changed_contexts").iter().map(|it| it.to_string()).collect::<Vec<_>>().join(", "),
+        numbers(runs.iter().copied(), "rehearsed_iterations")
+            .iter()
+            .map(|it| it.to_string())
+            .collect::<Vec<_>>()
+            .join(", "),
+        numbers(runs.iter().copied(), "changed_contexts")
+            .iter()
+            .map(|it| it.to_string())
+            .collect::<Vec<_>>()
+            .join(", "),
         format!("{} of {}{}", of("called"), of("choices"), cut_off(runs)),
         last_text(runs, "best_static"),
     ]
