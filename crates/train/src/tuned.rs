@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use paceline_comm::{CallOptions, CommError, Communicator, Element, Protocol, Reduction, VerifiedProgram};
 use paceline_plan::CollectiveKind;
 use paceline_tune::environment::{Call, CostModel, OwnModel};
-use paceline_tune::{Action, Choice, Congestion, Context, ContextKey, Policy, Schedule, State, Tuner, WireProtocol};
+use paceline_tune::{Action, Choice, Congestion, ContextKey, Policy, Schedule, State, Tuner, WireProtocol};
 
 use by_iterations::Step;
 use clock::Clock;
@@ -276,7 +276,7 @@ impl<'a> TunedCalls<'a> {
     /// An iteration has ended: no call is under way. Where the ranks meet here, they learn of each other's times, and change to the
     /// next policy together, if there is one. Returns the version under which they go on.
     ///
-    /// Meetings take about a hundredth of the time of the calls between them, however short these are, and down to a quarter of that
+    /// Meetings take about a hundredth of the time of the calls between them (or of the iterations, where these count), however short these are, and down to a quarter of that
     /// while nothing is open: at most boundaries of short calls nothing is sent.
     ///
     /// # Errors
@@ -352,7 +352,8 @@ impl<'a> TunedCalls<'a> {
         self.policies.policy()
     }
 
-    /// The same without what is only tried, and without the calls that watch the default: what stands, for a file.
+    /// The same without what is only tried, and without the calls that watch the default: what stands, for a file. (While iterations are on
+    /// trial, it is what the next ones take.)
     pub fn standing(&self) -> Policy {
         let version = self.policies.current();
         Policy::new(version.number, version.plays().map(|plays| (plays.context, Schedule::always(plays.then))))
@@ -364,7 +365,7 @@ impl<'a> TunedCalls<'a> {
     }
 
     /// How much others are in the way, as all ranks have agreed when they last met, where they are tuned: what calls take against
-    /// what the same have taken at their best.
+    /// what the same have taken at their best. (While rehearsed iterations say what stands, no call is timed, and it stays what it was.)
     pub fn congestion(&self) -> Congestion {
         self.congestion
     }

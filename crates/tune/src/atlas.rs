@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::environment::CostModel;
 use crate::prior::{Budget, Regime};
-use crate::state::{Context, SizeClass};
+use crate::state::{Congestion, Context, SizeClass};
 use crate::tuner::{Course, Standing, Tuner};
 
 /// From so many times what bandwidth alone would take, which is the time that the C2C ratio counts with, a call exceeds it: noise, and what
@@ -166,12 +166,33 @@ impl fmt::Display for Atlas {
     }
 }
 
+/// Who calls, over what, beside whom: all in which contexts of the same calls may differ.
+pub fn who(context: &Context) -> String {
+    let Context { parallelism, transport, topology, congestion, .. } = *context;
+    let mut words = vec![parallelism.to_string(), transport.to_string(), topology.to_string()];
+    let flags = [
+        (context.has_nvlink, "nvlink"),
+        (context.is_pipelined_layer, "pipelined"),
+        (context.is_fused_call, "fused"),
+        (context.is_ps_deployment, "servers"),
+    ];
+    words.extend(flags.into_iter().filter(|(is_it, _)| *is_it).map(|(_, word)| word.to_owned()));
+    if context.intensity_log2 > 0 {
+        words.push(format!("I from {}", 1u32 << context.intensity_log2.min(15)));
+    }
+    if congestion != Congestion::None {
+        words.push(format!("congestion {congestion}"));
+    }
+    words.join(", ")
+}
+
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for row in &self.0 {
-            let Context { collective, size_log2, ranks, hosts, parallelism, .. } = row.context;
+            let Context { collective, size_log2, ranks, hosts, .. } = row.context;
             let size = human(1u64 << size_log2.min(62));
-            writeln!(f, "{collective} from {size} among {ranks} ranks on {hosts} hosts ({parallelism})")?;
+            let who = who(&row.context);
+            writeln!(f, "{collective} from {size} among {ranks} ranks on {hosts} hosts ({who})")?;
             let time = |seconds: Option<f64>| seconds.map_or("?".to_owned(), |it| format!("{:.3} ms", 1e3 * it));
             writeln!(
                 f,

@@ -125,7 +125,10 @@ impl Whole {
     pub fn rehearsed(&mut self, won: Option<(Found, Gain)>) {
         self.begin_anew();
         match won {
-            Some((found, gain)) => self.stand(found, Some(gain)),
+            Some((found, gain)) => {
+                self.errors.found();
+                self.stand(found, Some(gain));
+            }
             None => self.stage = Stage::Unused { watched: Drift::default(), steps: 0 },
         }
     }
@@ -247,6 +250,11 @@ impl Whole {
                     self.stage = Stage::Learning;
                     return Some(Event::Changed);
                 }
+                if *steps >= self.tried_again && found.is_empty() {
+                    // There is nothing to try; iterations are watched on.
+                    *steps = 0;
+                    return None;
+                }
                 (*steps >= self.tried_again).then(|| self.try_out(found))
             }
         }
@@ -304,7 +312,11 @@ impl Whole {
             verified.steps = self.tried_again;
         }
         let event = Event::Trial(found.len());
-        let mut trial = Trial::new(self.errors.next_level());
+        let level = self.errors.next_level();
+        // What has won by little before the job is not given up for less.
+        let is_small = |verified: &Verified| verified.found == found && verified.gain.share < 2.0 * WORTHWHILE;
+        let mut trial =
+            if self.verified.as_ref().is_some_and(is_small) { Trial::patient(level) } else { Trial::new(level) };
         let turn = trial.next(&mut self.random);
         self.stage = Stage::OnTrial { candidate: found, trial, turn, lost: 0 };
         event

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use paceline_train::TunedContext;
-use paceline_tune::atlas::saturation_in_words;
+use paceline_tune::atlas::{saturation_in_words, who};
 use paceline_tune::environment::{NcclModel, OwnModel};
 use paceline_tune::learner::Lesson;
 use paceline_tune::prior::{Budget, Regime};
@@ -267,9 +267,9 @@ fn write_atlas(f: &mut fmt::Formatter<'_>, contexts: &[Known]) -> fmt::Result {
 }
 
 fn write_knobs(f: &mut fmt::Formatter<'_>, known: &Known) -> fmt::Result {
-    let Context { collective, size_log2, ranks, hosts, parallelism, .. } = known.context;
+    let Context { collective, size_log2, ranks, hosts, .. } = known.context;
     let size = ByteSize(1 << size_log2.min(62));
-    writeln!(f, "{collective} from {size} among {ranks} ranks on {hosts} hosts ({parallelism})")?;
+    writeln!(f, "{collective} from {size} among {ranks} ranks on {hosts} hosts ({})", who(&known.context))?;
     let line = |f: &mut fmt::Formatter<'_>, name: &str, seconds: f64, samples: f64, knobs: &str| {
         writeln!(f, "  {name:<8} {:>10.3} ms of {samples:.0} samples  {knobs}", 1e3 * seconds)
     };
@@ -358,7 +358,7 @@ pub mod tests {
             "here:shm:4\ncollective ",
             "all-reduce      16 to 64 KiB        32 tcp10g    data",
             "aggressive          3       72  below 32 KiB: latency decides",
-            "all-reduce from 16KiB among 32 ranks on 8 hosts (data)\n",
+            "all-reduce from 16KiB among 32 ranks on 8 hosts (data, tcp10g, ",
             "  default       1.000 ms of 40 samples  ",
             "  best          0.800 ms of 30 samples  ",
             " eager, 4 channels, 1 threads, chunks of ",

@@ -233,6 +233,11 @@ impl Ranks<'_> {
             let question = Question { can_register: can_register[rank], ..*question };
             let (mut after, mut channels) = (before.clone(), 0);
             let context = self.contexts[rank];
+            if rank == 0 {
+                // NCCL asks some ranks for calls that are not made: what follows must not depend on it.
+                let (mut unused, mut unused_channels) = (before.clone(), 0);
+                self.tuner.ask(context, &question, unused.pointer(), before.shape, &mut unused_channels);
+            }
             let (pointer, shape) = (after.pointer(), before.shape);
             let result = self.tuner.ask(context, &question, pointer, shape, &mut channels);
             if result != 0 {

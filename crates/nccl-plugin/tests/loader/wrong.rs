@@ -49,6 +49,7 @@ fn wrong_tables_are_found() {
         (wrong::wants_fewer_than_no_channels, "-1 channels"),
         (wrong::looks_at_registration, "different answers"),
         (wrong::counts_calls, "different answers"),
+        (wrong::counts_calls_of_each, "different answers"),
     ] {
         let reason = found(&deciding(decide), "2.30");
         assert!(reason.contains(words), "{words}: {reason}");

@@ -14,6 +14,8 @@ pub type Decide = fn(Asked<'_>) -> c_int;
 
 /// A call, for those who decide about it.
 pub struct Asked<'a> {
+    /// Which communicator of this process asks.
+    pub context: usize,
     /// Where NCCL's table begins.
     pub table: *mut f32,
     pub costs: &'a mut [f32],
@@ -31,6 +33,9 @@ thread_local! {
     static DIRECT: Cell<Answer> = const { Cell::new(NO_ANSWER) };
     static RESULTS: Cell<Results> = const { Cell::new(NO_ERRORS) };
     static CALLS: Cell<u64> = const { Cell::new(0) };
+    static CONTEXTS: Cell<usize> = const { Cell::new(0) };
+    /// Of each communicator, by the last digit of its number.
+    static CALLS_OF_EACH: Cell<[u64; 10]> = const { Cell::new([0; 10]) };
 }
 
 /// What version 1 or 2 writes: algorithm, protocol, channels.
@@ -152,7 +157,7 @@ unsafe extern "C" fn init(
     constants: *mut f64,
 ) -> c_int {
     // SAFETY: the harness's place.
-    unsafe { context.write(std::ptr::null_mut()) };
+    unsafe { context.write(std::ptr::without_provenance_mut(1 + CONTEXTS.replace(CONTEXTS.get() + 1))) };
     if RESULTS.get().edits_constants {
         // SAFETY: the harness's constants, of which there are more.
         unsafe { constants.add(3).write(0.5) };
@@ -178,7 +183,7 @@ unsafe extern "C" fn end_v1() -> c_int {
 
 #[allow(clippy::too_many_arguments, reason = "NCCL's")]
 unsafe extern "C" fn ask(
-    _: Context,
+    context: Context,
     _: c_int,
     _: usize,
     _: c_int,
@@ -196,7 +201,7 @@ unsafe extern "C" fn ask(
     let costs = unsafe { slice::from_raw_parts_mut(table, length) };
     // SAFETY: the harness's place.
     let channels = unsafe { &mut *channels };
-    DECIDE.get()(Asked { table, costs, protocols, can_register: can_register != 0, channels })
+    DECIDE.get()(Asked { context: context.addr(), table, costs, protocols, can_register: can_register != 0, channels })
 }
 
 #[allow(clippy::too_many_arguments, reason = "NCCL's")]
@@ -430,6 +435,16 @@ pub fn looks_at_registration(asked: Asked<'_>) -> c_int {
 pub fn counts_calls(asked: Asked<'_>) -> c_int {
     CALLS.set(CALLS.get() + 1);
     *asked.channels = 1 + (CALLS.get() % 2) as c_int;
+    0
+}
+
+/// The same of its communicator: NCCL asks some ranks oftener than others.
+pub fn counts_calls_of_each(asked: Asked<'_>) -> c_int {
+    let mut calls = CALLS_OF_EACH.get();
+    let own = &mut calls[asked.context % 10];
+    *own += 1;
+    *asked.channels = 1 + (*own % 2) as c_int;
+    CALLS_OF_EACH.set(calls);
     0
 }
 

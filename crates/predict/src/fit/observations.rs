@@ -165,9 +165,15 @@ impl Observations {
             bytes: [sizes.min()?, rows().map(|one| one.case.bytes() as u64).max()?],
             hosts: range(rows().map(|one| one.hosts)),
             workers_per_host: range(rows().map(|one| one.case.workers.min(self.workers_per_host))),
-            shards: range(rows().map(Observation::shards).filter(|shards| *shards > 0))
-                .or(Some(MeasuredRange::NO_SHARDS)),
+            shards: self.shards_on(network).or(Some(MeasuredRange::NO_SHARDS)),
         })
+    }
+
+    /// Shards of the parameter servers that were measured on a network; one host's tell nothing of one that had none.
+    fn shards_on(&self, network: usize) -> Option<[usize; 2]> {
+        let rows = || self.all.iter().filter(|one| one.has_servers());
+        rows().find(|one| one.network == network && one.hosts > 1)?;
+        range(rows().filter(|one| one.network == network || one.hosts == 1).map(Observation::shards))
     }
 
     /// What computed, where that was the same in all rows.

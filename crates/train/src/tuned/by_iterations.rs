@@ -1,7 +1,7 @@
 //! In a job whose boundaries end iterations, the time of the iteration decides: what calls gain may be lost by others that are under way.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use paceline_comm::CommError;
 use paceline_tune::trial::Gain;
@@ -66,7 +66,7 @@ impl ByIterations {
 
 impl<'a> TunedCalls<'a> {
     /// The same where each boundary ends an iteration, whose time decides: what calls have found stands when it has shortened iterations.
-    /// `seed`: of the order in which they take turns.
+    /// `seed`: of the order in which they take turns; calls of several communicators in the same iterations have one each, and another seed.
     #[must_use]
     pub fn by_iterations(mut self, seed: u64) -> TunedCalls<'a> {
         self.counts_iterations = true;
@@ -90,6 +90,8 @@ impl<'a> TunedCalls<'a> {
         self.policies.spread(self.communicator, next.as_ref(), &mut [])?;
         self.kinds.forget();
         self.listens = false;
+        // What was rehearsed is no iteration of the job.
+        (self.ended, self.step) = (Instant::now(), Step::default());
         Ok(())
     }
 }
@@ -127,7 +129,10 @@ impl Leader {
         let Some(it) = &mut self.by_iterations else { return };
         let is_same_network = std::mem::replace(&mut it.drifts, drifts) == drifts;
         let says = [step.mean_s()];
-        let says = if std::mem::take(&mut it.tried) { &[][..] } else { &says[..] };
+        // Nor do those say what stands takes in which the default was called in its place.
+        let probed = self.situations.keys().any(|context| self.learning.tuner.is_on_probation(context));
+        let was_tried = std::mem::replace(&mut it.tried, probed);
+        let says = if was_tried || probed { &[][..] } else { &says[..] };
         let event = match &it.rehearsed {
             Some(found) => it.whole.judge(Some(found.clone()), says, step.iterations.max(1)),
             None if is_open && is_same_network => it.whole.explore_again(&found, step.iterations.max(1)),
@@ -192,7 +197,7 @@ impl Leader {
     fn note_what_is_tried(&mut self, all: &[Plays]) {
         let tried = all.iter().any(|plays| plays.turns.turns().iter().any(|turn| *turn != plays.then));
         if let Some(it) = &mut self.by_iterations {
-            it.tried = tried;
+            it.tried |= tried;
         }
     }
 }

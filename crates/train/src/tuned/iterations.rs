@@ -27,13 +27,16 @@ use super::rehearsal::{Rehearsal, ended, said_by_the_first, timed};
 const CHOICES_MAX: usize = 11;
 /// What takes so many times as long as the default alone is not worth a try.
 const HOPELESS: f64 = 2.0;
-/// Until such a share of the time is over what is the same for all calls of a collective may race, and until another one all calls at once;
-/// the rest is for the trial of what has won.
-const FOR_ALIKE: f64 = 0.3;
-const FOR_RACE: f64 = 0.7;
+/// Until such a share of the time is over what is the same for all calls of a collective may race, and until another one all calls at once; then
+/// what has won is tried. If that is in vain and there is time, all race once more.
+const FOR_ALIKE: f64 = 0.25;
+const FOR_RACES: [f64; 2] = [0.6, 0.85];
 /// Iterations until what they prepare is there, and those that tell how long one takes.
 const WARM_UP: usize = 2;
 const USUAL: usize = 3;
+/// No iteration is taken to be shorter, and no race has more of them.
+const LEAST_S: f64 = 1e-6;
+const ITERATIONS_MAX: f64 = 20_000.0;
 /// Iterations of which each choice should have so many.
 const EACH: usize = 12;
 /// What is the same for all calls of a collective is where the others begin, if iterations with it take so much less.
@@ -66,6 +69,8 @@ pub struct RehearsedIterations {
     pub contexts: usize,
     /// Of them, those that take something else than the default from here on, and by how much that shortens iterations. None: nothing does.
     pub chosen: Option<(usize, Gain)>,
+    /// Was there time to find that out?
+    pub is_complete: bool,
     /// Iterations that were made.
     pub iterations: usize,
     /// Seconds that they took.
@@ -73,8 +78,9 @@ pub struct RehearsedIterations {
 }
 
 /// Finds what shortens the iterations of a job, in about so much time: a race of what was put on a shortlist of each kind of calls, and
-/// a trial of what wins. What wins that stands from here on in all calls, and is watched by the time of the iteration. All ranks call it at the same
-/// place, after [`TunedCalls::shortlist_call`] of each kind; the calls are those of [`TunedCalls::by_iterations`].
+/// a trial of what wins. What wins that stands from here on in all calls, and is watched by the time of the iteration; where nothing does, the
+/// default. If the time is over before that is known, calls are learned from in the job. All ranks call it at the same place, after
+/// [`TunedCalls::shortlist_call`] of each kind; the calls are those of [`TunedCalls::by_iterations`]. Of `limit`, that of the first rank counts.
 ///
 /// # Errors
 /// Those of the iterations; what the first rank says cannot be read.
@@ -82,41 +88,30 @@ pub fn rehearse_iterations<'a>(
     job: &mut dyn Iterations<'a>,
     limit: Duration,
 ) -> Result<RehearsedIterations, CommError> {
-    let (began, limit_s) = (Instant::now(), limit.as_secs_f64());
+    let began = Instant::now();
+    let limit_s = said(job, &limit.as_secs_f64())?;
     let mut rehearsed = Rehearsed { began, limit_s, iterations: 0, usual_s: 0.0, lists: Vec::new() };
-    let is_first = job.world().rank() == 0;
-    let (lists, alike) = if is_first { (lists_of(job), alike_of(job)) } else { Default::default() };
-    rehearsed.lists = said(job, &lists)?;
-    rehearsed.lists.retain(|(_, choices)| choices.len() > 1);
-    let contexts = rehearsed.lists.len();
-    let (mut won, mut chosen) = (Found::new(), None);
-    if contexts > 0 {
-        rehearsed.warm_up(job)?;
-        let alike = said(job, &alike)?;
-        rehearsed.race_alike(job, &alike)?;
-        let winners = rehearsed.race(job)?;
-        won = rehearsed.found(&winners);
-        if !won.is_empty()
-            && let Some(Verdict::Gain(gain)) = rehearsed.trial(job, &won)?
-        {
-            chosen = Some((won.len(), gain));
+    let shown = rehearsed.run(job);
+    // Also after an error: whoever goes on goes on with what stands.
+    job.tuned().into_iter().for_each(|tuned| tuned.play(None));
+    let (contexts, won) = (rehearsed.lists.len(), shown?);
+    let chosen = won.as_ref().and_then(|won| won.as_ref().map(|(found, gain)| (found.len(), *gain)));
+    if let Some(won) = &won {
+        for tuned in job.tuned() {
+            tuned.stand_by_iterations(won.as_ref().map(|(found, gain)| (found, *gain)))?;
         }
     }
-    for tuned in job.tuned() {
-        tuned.play(None);
-        tuned.stand_by_iterations(chosen.map(|(_, gain)| (&won, gain)))?;
-    }
-    let seconds = rehearsed.elapsed_s(job)?;
-    Ok(RehearsedIterations { contexts, chosen, iterations: rehearsed.iterations, seconds })
+    let (is_complete, seconds) = (won.is_some(), rehearsed.elapsed_s(job)?);
+    Ok(RehearsedIterations { contexts, chosen, is_complete, iterations: rehearsed.iterations, seconds })
 }
 
-/// What rank 0 has on its lists.
+/// What rank 0 has on its lists, each context once.
 fn lists_of(job: &mut dyn Iterations<'_>) -> Vec<(Context, Vec<Choice>)> {
-    let tuned = job.tuned();
-    tuned
-        .into_iter()
-        .flat_map(|tuned| tuned.shortlists.iter().map(|(context, list)| (*context, list.clone())))
-        .collect()
+    let mut all = Shortlists::new();
+    for tuned in job.tuned() {
+        all.extend(tuned.shortlists.iter().map(|(context, list)| (*context, list.clone())));
+    }
+    all.into_iter().collect()
 }
 
 /// What may be the same for all calls of a collective, by contestant: the default first, and then, of each choice of its largest calls, all
@@ -165,7 +160,39 @@ struct Rehearsed {
     lists: Vec<(Context, Vec<Choice>)>,
 }
 
+/// What has won a trial, and by how much. None: nothing is better than the default.
+type Won = Option<(Found, Gain)>;
+
 impl Rehearsed {
+    /// Races and trials, until one finds a gain or the time is over; None: nobody knows.
+    fn run(&mut self, job: &mut dyn Iterations<'_>) -> Result<Option<Won>, CommError> {
+        let is_first = job.world().rank() == 0;
+        let (lists, alike) = if is_first { (lists_of(job), alike_of(job)) } else { Default::default() };
+        self.lists = said(job, &lists)?;
+        self.lists.retain(|(_, choices)| choices.len() > 1);
+        let alike = said(job, &alike)?;
+        if self.lists.is_empty() {
+            return Ok(None);
+        }
+        self.warm_up(job)?;
+        self.race_alike(job, &alike)?;
+        let mut known = None;
+        for until in FOR_RACES {
+            let Some(winners) = self.race(job, until)? else { break };
+            let won = self.found(&winners);
+            if won.is_empty() {
+                known = Some(None);
+                continue;
+            }
+            match self.trial(job, &won)? {
+                Some(Verdict::Gain(gain)) => return Ok(Some(Some((won, gain)))),
+                Some(Verdict::NoSignificantGain) => known = Some(None),
+                None => break,
+            }
+        }
+        Ok(known)
+    }
+
     /// As all ranks agree.
     fn elapsed_s(&self, job: &dyn Iterations<'_>) -> Result<f64, CommError> {
         let mut elapsed = [self.began.elapsed().as_secs_f64()];
@@ -211,6 +238,9 @@ impl Rehearsed {
         job: &mut dyn Iterations<'_>,
         alike: &[(Entrant, Vec<(Context, Choice)>)],
     ) -> Result<(), CommError> {
+        if alike.len() < 2 {
+            return Ok(());
+        }
         let entrants: Vec<Entrant> = alike.iter().map(|(entrant, _)| *entrant).collect();
         let found: Vec<Found> = alike.iter().map(|(_, found)| found.iter().copied().collect()).collect();
         let limit_s = FOR_ALIKE * self.limit_s - self.elapsed_s(job)?;
@@ -229,26 +259,35 @@ impl Rehearsed {
         Ok(())
     }
 
-    /// All calls at once; who has won, on all ranks the same: rank 0 says it, as logarithms may differ in the last bit.
-    fn race(&mut self, job: &mut dyn Iterations<'_>) -> Result<Picks, CommError> {
-        let until_s = FOR_RACE * self.limit_s;
-        let affordable = ((until_s - self.elapsed_s(job)?) / self.usual_s).max(0.0) as usize;
+    /// All calls at once, until such a share of the time is over; who has won, on all ranks the same: rank 0 says it, as logarithms may differ
+    /// in the last bit. None: there was no time for all heats.
+    fn race(&mut self, job: &mut dyn Iterations<'_>, until: f64) -> Result<Option<Picks>, CommError> {
+        let until_s = until * self.limit_s;
+        // By all that an iteration takes here: the ranks agree on its time, too.
+        let mut each_s = self.usual_s.max(self.elapsed_s(job)? / self.iterations.max(1) as f64).max(LEAST_S);
+        let affordable = ((until_s - self.elapsed_s(job)?) / each_s).clamp(0.0, ITERATIONS_MAX) as usize;
         // With few iterations few choices are compared, those first that are best alone.
         let most = (affordable / EACH).clamp(2, CHOICES_MAX + 1);
         self.lists.iter_mut().for_each(|(_, list)| list.truncate(most));
         let counts: Vec<usize> = self.lists.iter().map(|(_, list)| list.len()).collect();
-        let mut together = Together::new(&counts, affordable, affordable as u64);
-        while let Some(heat) = said(job, &together.heat())? {
+        let mut together = Together::new(&counts, self.iterations as u64);
+        while together.heats() > 0 {
+            let began_s = self.elapsed_s(job)?;
+            let iterations = ((until_s - began_s) / each_s / f64::from(together.heats())).clamp(0.0, ITERATIONS_MAX);
+            let heat = said(job, &together.heat(iterations as usize))?;
             let mut seconds = Vec::with_capacity(heat.len());
-            let mut is_over = false;
             for picks in &heat {
                 let found = self.found(picks);
-                seconds.push(if is_over { f64::NAN } else { self.iteration(job, &found)? });
-                is_over = is_over || self.elapsed_s(job)? > until_s;
+                seconds.push(self.iteration(job, &found)?);
             }
             together.observe(&heat, &seconds);
+            let now_s = self.elapsed_s(job)?;
+            each_s = ((now_s - began_s) / heat.len().max(1) as f64).max(LEAST_S);
+            if now_s > self.limit_s {
+                return Ok(None);
+            }
         }
-        said(job, &together.winners())
+        said(job, &together.winners()).map(Some)
     }
 
     /// What has won against the default, in iterations; None: there was no time to find out.

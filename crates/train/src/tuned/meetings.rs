@@ -196,6 +196,18 @@ mod tests {
         assert!(believed_s * SHARE >= COLLECTIVES * meetings(1e-6).call_s(0) + DECIDING_S, "{believed_s}");
     }
 
+    /// Ten iterations of a second, which a meeting of a tenth of a millisecond would be worth after each.
+    #[test]
+    fn where_only_iterations_are_watched_the_ranks_meet_seldom() {
+        let every = |are_settled, are_watched| {
+            let mut meetings = meetings(1e-6);
+            (0..10).for_each(|_| _ = meetings.is_due(1));
+            let calls = Calls { seconds: 10.0, most: 160, are_settled, are_watched };
+            meetings.plan(1e-4, Duration::from_micros(100), calls)
+        };
+        assert_eq!([every(true, true), every(true, false), every(false, true)], [16, 1, 1]);
+    }
+
     #[test]
     fn meetings_take_their_share_at_most() {
         for (call_s, takes_s) in [(1e-6, 1e-4), (1e-4, 1e-4), (1e-2, 1e-4), (1e-5, 3e-2)] {

@@ -16,12 +16,20 @@ struct Steps {
     whole: Whole,
     factor: f64,
     of_so_many: Option<(usize, f64)>,
+    /// How many times as long all steps take.
+    slower: f64,
     random: Random,
 }
 
 impl Steps {
     fn new(seed: u64, factor: f64) -> Steps {
-        Steps { whole: Whole::new(seed, TRIED_AGAIN), factor, of_so_many: None, random: Random::new(seed, 0x57e9) }
+        Steps {
+            whole: Whole::new(seed, TRIED_AGAIN),
+            factor,
+            of_so_many: None,
+            slower: 1.0,
+            random: Random::new(seed, 0x57e9),
+        }
     }
 
     /// True if all is to be found out anew.
@@ -36,7 +44,7 @@ impl Steps {
             Some((number, factor)) if number == used => factor,
             _ => self.factor,
         };
-        let seconds = factor * (0.01 * self.random.normal()).exp();
+        let seconds = self.slower * factor * (0.01 * self.random.normal()).exp();
         self.whole.judge(Some(found.clone()), &[seconds], 1) == Some(Event::Changed)
     }
 
@@ -320,7 +328,20 @@ fn what_was_rehearsed_stands_until_iterations_take_longer_with_it() {
         steps.step(&found);
     }
     assert_eq!((steps.whole.stands(), steps.whole.turn(), steps.whole.trials()), (None, Turn::Default, 1));
-    // Where nothing was found, nothing is tried.
+    // A gain of two hundredths that still is one stays, though it meets the default again and again.
+    let mut steps = Steps::new(2, 0.98);
+    steps.whole.rehearsed(Some((found.clone(), Gain { share: 0.02, margin: 0.005, probability: 1e-4 })));
+    for _ in 0..TRIED_AGAIN + 450 {
+        steps.step(&found);
+    }
+    assert_eq!((steps.whole.stands(), steps.whole.trials()), (Some(&found), 1));
+    // Where nothing was found, nothing is tried, and what iterations take is watched for good.
+    let mut steps = Steps::new(3, 1.0);
+    steps.whole.rehearsed(None);
+    let none = Found::new();
+    assert!((0..2 * TRIED_AGAIN).all(|_| !steps.step(&none)) && steps.whole.trials() == 0);
+    steps.slower = 2.0;
+    assert!((0..50).any(|_| steps.step(&none)), "nobody has noticed");
     steps.whole.rehearsed(None);
     assert!(steps.whole.is_settled() && steps.whole.turn() == Turn::Default && steps.whole.stands().is_none());
 }

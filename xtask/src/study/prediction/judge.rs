@@ -8,6 +8,7 @@ use super::super::cells::Cell;
 use super::super::report::Target;
 use super::AUTO;
 use super::averages::on_average;
+use super::lab::foreseen;
 use super::regret::Regret;
 use crate::compare::statistics::median;
 
@@ -104,7 +105,12 @@ impl Place {
 
 impl Outcome {
     /// Of a cell that `paceline bench` has measured.
+    /// What chooses on links that are there is held to what it expected itself when it had chosen: what `bench` predicts of it later knows what the
+    /// worlds of all methods have measured.
     pub fn of(place: Place, group: &str, cell: &Cell) -> Outcome {
+        let samples = (cell.workers * cell.local_batch) as f64;
+        let first = cell.decisions.first().filter(|_| place.is_trained());
+        let (predicted, interval) = first.map(|decision| foreseen(decision, samples)).unzip();
         let unpredicted = cell.not_predicted.iter().map(|why| format!("no prediction: {why}"));
         Outcome {
             place,
@@ -112,8 +118,8 @@ impl Outcome {
             workers: cell.workers,
             method: cell.method.clone(),
             measured: cell.samples_per_s,
-            predicted: cell.predicted,
-            interval: cell.predicted_interval,
+            predicted: predicted.or(cell.predicted),
+            interval: interval.or(cell.predicted_interval),
             throughput: cell.throughput,
             rounds: cell.rounds.clone(),
             noise: cell.noise,
@@ -350,7 +356,7 @@ pub mod samples {
 mod tests {
     use super::super::METHODS;
     use super::super::tables::{cell_table, error_table, group_table, method_table};
-    use super::samples::outcome;
+    use super::samples::{decision, outcome};
     use super::*;
 
     /// In each group the seven methods, of which one is fast; and `auto`, which is 1 % slower than that.
@@ -458,6 +464,15 @@ mod tests {
         let of_auto = targets(&limited(Place::Emulated, AUTO));
         let said = target(&of_auto, "auto in a");
         assert_eq!((said.met, said.found.as_str()), (None, "the processors, not the links, limited auto"));
+    }
+
+    /// 2 workers with a batch of 8 in 0.1 s; on an emulated network, as `bench` says.
+    #[test]
+    fn what_chooses_is_held_to_what_it_expected() {
+        let cell = super::super::super::cells::samples::cell("m", "n", 2, AUTO, 100.0);
+        let cell = Cell { decisions: vec![decision(0.1, Some(0.2))], local_batch: 8, predicted: Some(90.0), ..cell };
+        let of = |place| Outcome::of(place, "g", &cell).predicted.map(f64::round);
+        assert_eq!([Place::Loopback, Place::Emulated].map(of), [Some(160.0), Some(90.0)]);
     }
 
     #[test]

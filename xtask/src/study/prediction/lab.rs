@@ -239,7 +239,7 @@ impl Case<'_> {
 }
 
 /// Samples per second by what was decided, and from where to where.
-fn foreseen(decision: &Decision, samples: f64) -> (f64, [f64; 2]) {
+pub(super) fn foreseen(decision: &Decision, samples: f64) -> (f64, [f64; 2]) {
     // No JSON has an infinite rate.
     let rate = |seconds: f64| samples / seconds.max(1e-9);
     (rate(decision.predicted_iteration_s), [decision.predicted_high_s, decision.predicted_low_s].map(rate))

@@ -151,7 +151,10 @@ pub fn why_table(outcomes: &[Outcome]) -> Table {
     let columns = ["group", "workers", "it ran", "what it said", "and then"];
     let text = "What its log says of one run, which in the lab is the last, elsewhere the first that counts. Where it chose again, \
                 what it had said before comes first. A prediction comes true if it is off by at most 15 %.";
-    let mut table = Table::new("Why `auto` chose it", text, &columns);
+    let held: Vec<bool> = outcomes.iter().flat_map(|it| &it.decisions).filter_map(Decision::came_true).collect();
+    let count = held.iter().filter(|held| **held).count();
+    let text = format!("{text} {count} of {} came true.", held.len());
+    let mut table = Table::new("Why `auto` chose it", &text, &columns);
     let told = |lines: Vec<String>, next: &str| if lines.is_empty() { "–".to_owned() } else { lines.join(next) };
     table.rows.extend(outcomes.iter().filter_map(|outcome| {
         Some(vec![
@@ -255,7 +258,9 @@ mod tests {
             // Of a run that was kept before decisions were.
             decided(Vec::new()),
         ];
-        let rows = why_table(&outcomes).rows;
+        let table = why_table(&outcomes);
+        assert!(table.text.ends_with(" 2 of 3 came true."), "{}", table.text);
+        let rows = table.rows;
         assert_eq!(rows.len(), 3, "{rows:?}");
         assert!(rows.iter().all(|row| row[..3] == ["g", "8", "schedule=wfbp, arch=a2a:auto"]), "{rows:?}");
         let said = |from: usize, ms: &str| {

@@ -22,8 +22,8 @@ const LEARNING: usize = 300;
 const COMPARED: usize = 100;
 const SEARCH_S: f64 = 360.0;
 /// Seconds of the rehearsal; in the lab, where an iteration takes twenty times as long, and nobody can compare as many.
-const REHEARSAL_S: f64 = 60.0;
-const REHEARSAL_IN_LAB_S: f64 = 120.0;
+const REHEARSAL_S: f64 = 120.0;
+const REHEARSAL_IN_LAB_S: f64 = 240.0;
 /// About what an iteration takes, and starting a world.
 const ITERATION_S: f64 = 0.02;
 const ITERATION_IN_LAB_S: f64 = 0.35;
@@ -87,7 +87,7 @@ fn judge(all: &[Measured]) -> Section {
         "Tensor-parallel all-reduces and a pipeline's messages, many, of three sizes, as texts have different lengths; all-gathers and \
          reduce-scatters of shards of two; one all-reduce of gradients: those of 13 billion parameters on 8 hosts of 8 workers, with bytes divided by the scale and calls of which \
          there are more than 8 made an eighth as often. In the lab, tensors are split within hosts, and all else crosses them. \
-         Times in ms: medians of iterations, after 300 to learn, before which iterations were rehearsed (a minute, in the lab two, \
+         Times in ms: medians of iterations, after 300 to learn, before which iterations were rehearsed (two minutes, in the lab four, \
          which count as nobody's; \"changed\": kinds of calls, of 12, that were found to shorten them made otherwise). The best static configuration is the same for all calls: \
          algorithm, protocol, lanes, threads and chunk; it is searched when the tuner has learned. \"Boundary\": after each \
          iteration; the tuner's totals include it, but where \"calls\" stands. \"Cut off\": in some run the search's time was over before all \
@@ -117,7 +117,9 @@ fn judge(all: &[Measured]) -> Section {
     for one in all {
         let runs = mixes(&one.runs);
         let over = |name: &str| Over::of(&numbers(runs.iter().copied(), name));
-        let noise = over("default_over_itself").map(|over| over.worst);
+        // Whichever of both took longer.
+        let of_default = numbers(runs.iter().copied(), "default_over_itself");
+        let noise = of_default.iter().map(|noise| 1.0 + (noise - 1.0).abs()).reduce(f64::max);
         let place = format!("calls of a large language model, {}, {} ranks", one.case.links.name(), one.case.ranks);
         for (counted, name) in [("boundaries included", "tuned_over_static"), ("calls alone", "calls_over_static")] {
             let over_static = over(name);
@@ -213,7 +215,8 @@ mod tests {
             let case = case(Links::Shm, 8, 1, 256, [300, 100], [1.0, 0.5]);
             judge(&[Measured { case, runs: vec![run], failures: Vec::new() }]).targets[2].met
         };
-        assert_eq!([judged(1.019, 1.0), judged(1.25, 1.02), judged(1.03, 1.05)], [Some(true), Some(false), None]);
+        let found = [judged(1.019, 1.0), judged(1.25, 1.02), judged(1.03, 1.05), judged(1.03, 0.95)];
+        assert_eq!(found, [Some(true), Some(false), None, None]);
     }
 
     #[test]

@@ -208,8 +208,9 @@ struct Prepared {
 
 impl<'a> Mixed<'a> {
     fn new(communicator: &'a Communicator, groups: &'a Groups, calls: &[Call], seed: u64) -> Mixed<'a> {
-        let tuned =
-            |group: &Group| groups.get(*group).map(|members| TunedCalls::new(members, seed).by_iterations(seed));
+        let tuned = |group: &Group| {
+            groups.get(*group).map(|members| TunedCalls::new(members, seed).by_iterations(seed + *group as u64))
+        };
         let prepared = |call: &Call| {
             let group = Group::of(call.parallelism);
             let (rank, ranks) = groups.get(group).map_or((0, 1), |members| (members.rank(), members.world_size()));
@@ -441,6 +442,7 @@ mod tests {
         for (mix, wrong) in &all {
             assert_eq!((*wrong, mix.calls, mix.compared), (0, 12, 4));
             assert!(mix.called >= 1 && mix.tuned_over_static > 0.0 && mix.rehearsal_s > 0.0, "{mix:?}");
+            assert!(mix.rehearsed_iterations > 0 && mix.changed_contexts <= mix.mix_calls.len(), "{mix:?}");
         }
         assert_eq!(all[0].0.tuned_us, all[1].0.tuned_us);
     }

@@ -1,7 +1,7 @@
 //! Ranks that are told how their hosts are wired: what follows that is a choice like any other, and only there.
 
 use paceline_plan::{LinkCost, LinkCosts};
-use paceline_tune::{TopologyClass, Transport};
+use paceline_tune::{Context, TopologyClass, Transport};
 
 use super::*;
 use crate::on_ranks::on_hosts;
