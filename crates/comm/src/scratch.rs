@@ -126,7 +126,8 @@ mod tests {
         for _ in 0..2 * WINDOW {
             step(&mut pool, 1, 4096);
         }
-        assert_eq!((pool.spare_bytes, pool.used_bytes), (KEPT_MIN, 0));
+        assert!(pool.spare_bytes <= KEPT_MIN && pool.spare_bytes > KEPT_MIN / 2, "{}", pool.spare_bytes);
+        assert_eq!(pool.used_bytes, 0);
         assert!(pool.empty() && !pool.empty());
         assert_eq!(pool.spare_bytes, 0);
     }
@@ -139,10 +140,10 @@ mod tests {
             pieces.iter().map(|&(operations, bytes)| step(&mut pool, operations, bytes)).collect()
         };
         // Three times 64 MiB, of which 128 are kept.
-        let (long, middle, short) = ((64, 1 << 20), (320, 200 << 10), (1600, 40 << 10));
-        assert_eq!(steps(&[long, middle, short]), [64, 320, 1600]);
+        let (long, middle, short) = ((16, 4 << 20), (80, 800 << 10), (400, 160 << 10));
+        assert_eq!(steps(&[long, middle, short]), [16, 80, 400]);
         assert_eq!(steps(&[short, middle]), [0, 0]);
-        assert_eq!(steps(&[long]), [64]);
+        assert_eq!(steps(&[long]), [16]);
     }
 
     #[test]
