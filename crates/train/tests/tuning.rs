@@ -68,16 +68,20 @@ fn a_tuned_training_is_right_and_can_be_repeated() {
     assert!(changes > 0, "nothing was ever tried");
 }
 
-/// A sum of two has the same bits, whoever adds it up and in which pieces.
+/// A sum of two has the same bits, whoever adds it up and in which pieces. Whether a short job tries anything depends on
+/// how long a meeting takes on a machine that has others: what has tried nothing says nothing, and the next seed is taken.
 #[test]
 fn two_workers_have_the_bits_of_a_training_that_is_not_tuned() {
     let data = sample(121, 10);
     let plain = TrainOptions { strategy: "wfbp-a2a".into(), iterations: Some(60), ..options() };
-    let tuned = TrainOptions { tune: Some(TuneOptions::default()), ..plain.clone() };
-    let (dumps, executed) = trained_with(2, 0, &data, ModelName::Cnn, &tuned);
-    assert!(executed.stages.iter().any(|stage| !stage.changes.is_empty()), "nothing was ever tried");
     let (without, _) = trained_with(2, 0, &data, ModelName::Cnn, &plain);
-    assert!(dumps == without, "other bits than without");
+    let has_tried = |seed| {
+        let tuned = TrainOptions { tune: Some(TuneOptions { seed, ..TuneOptions::default() }), ..plain.clone() };
+        let (dumps, executed) = trained_with(2, 0, &data, ModelName::Cnn, &tuned);
+        assert!(dumps == without, "seed {seed}: other bits than without");
+        executed.stages.iter().any(|stage| !stage.changes.is_empty())
+    };
+    assert!((1..=10).any(has_tried), "nothing was ever tried");
 }
 
 /// What an observer was told.
