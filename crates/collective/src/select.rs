@@ -29,6 +29,12 @@ const CLOSE_IN_MEMORY: f64 = 0.08;
 /// alone, and those in flight beside each other take what ports do. Measured: docs/benchmarking.md, "Predictions".
 pub const CLOSE_ACROSS: f64 = 0.05;
 
+/// Between hosts tiles are cut shorter than the cheapest, down to [`TILE_BYTES_ACROSS`], for so much more by the formulas, relatively: these
+/// let a rank send on as soon as it has received, and with few tiles a port idles until it has. Measured: docs/benchmarking.md, "Short tiles between hosts".
+const CLOSE_IN_TILES: f64 = 0.01;
+/// Shorter ones gain nothing there.
+const TILE_BYTES_ACROSS: usize = 1 << 18;
+
 /// What was chosen.
 #[derive(Clone, Copy)]
 pub struct Choice {
@@ -102,7 +108,8 @@ fn cheapest_in(
             })
             .collect();
         if topology.hosts() > 1 {
-            return least_busy(&choices, topology, bytes, costs);
+            let chosen = least_busy(&choices, topology, bytes, costs)?;
+            return Some(in_short_tiles(chosen, tile_sizes.clone(), topology, bytes, costs));
         }
         let by_bytes = large_block_costs(costs).filter(|_| bytes >= LARGE_BLOCK_BYTES_MIN);
         let judged = |choice: &Choice| {
@@ -139,6 +146,23 @@ fn least_busy(choices: &[Choice], topology: &Topology, bytes: usize, costs: &Lin
     let close = choices.iter().filter(|choice| choice.seconds <= cheapest.seconds * (1.0 + CLOSE_ACROSS));
     let less = |best: Choice, other: &Choice| if busy_s(other) < busy_s(&best) * (1.0 - TIE) { *other } else { best };
     Some(close.fold(cheapest, less))
+}
+
+/// The same between hosts in the shortest tiles that cost hardly more.
+fn in_short_tiles(
+    chosen: Choice,
+    tile_sizes: impl Iterator<Item = usize>,
+    topology: &Topology,
+    bytes: usize,
+    costs: &LinkCosts,
+) -> Choice {
+    let of = |tile_bytes| Choice {
+        tile_bytes,
+        seconds: chosen.algorithm.seconds(topology, bytes, tile_bytes, costs),
+        ..chosen
+    };
+    let shorter = tile_sizes.filter(|it| (TILE_BYTES_ACROSS..chosen.tile_bytes).contains(it));
+    shorter.map(of).find(|it| it.seconds <= chosen.seconds * (1.0 + CLOSE_IN_TILES)).unwrap_or(chosen)
 }
 
 /// Of what is about as cheap as the cheapest, that with the fewest rounds; of those, the cheapest. Between rounds results
@@ -208,6 +232,30 @@ mod tests {
             let choice = cheapest(kind, &Topology::flat(1), 1 << 30, &COSTS, |_| true).unwrap();
             assert_eq!(choice.tile_bytes, *TILE_BYTES.end(), "{choice:?}");
         }
+    }
+
+    /// As probed on four hosts at 1 Gbit/s: the formulas are all but indifferent to how large messages are cut.
+    #[test]
+    fn between_hosts_tiles_are_short_where_that_costs_hardly_more() {
+        let link = LinkCost { alpha: 25e-6, overhead: 4.9e-6, beta: 8.84e-9, gamma: 0.02e-9 };
+        let of = |overhead, bytes| {
+            let costs = LinkCosts::uniform(LinkCost { overhead, ..link });
+            let hosts = Topology::regular(4, 1);
+            let chosen = cheapest(CollectiveKind::AllReduce, &hosts, bytes, &costs, |it| it.name() == "ring").unwrap();
+            let seconds = |tile_bytes| chosen.algorithm.seconds(&hosts, bytes, tile_bytes, &costs);
+            let least = tile_sizes(4, &costs).map(seconds).fold(f64::INFINITY, f64::min);
+            (chosen.tile_bytes, chosen.seconds / least)
+        };
+        for bytes in [2 << 20, 4 << 20, 16 << 20, 64 << 20] {
+            let (tile_bytes, over_least) = of(link.overhead, bytes);
+            assert_eq!(tile_bytes, TILE_BYTES_ACROSS, "{bytes} bytes");
+            assert!(over_least <= 1.0 + CLOSE_IN_TILES, "{over_least}");
+        }
+        // Where each message costs much, longer ones stay.
+        let (tile_bytes, over_least) = of(10.0 * link.overhead, 16 << 20);
+        assert!(tile_bytes > TILE_BYTES_ACROSS && over_least <= 1.0 + CLOSE_IN_TILES, "{tile_bytes} {over_least}");
+        // And what is cheapest in shorter ones by the formulas is cut as they say.
+        assert!(of(link.overhead, 64 << 10).0 <= TILE_BYTES_ACROSS);
     }
 
     /// A chain lives by its tiles: what travels whole takes another way.

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use paceline_plan::{Shape, ShapeError};
 
+use crate::CongestionControl;
 use crate::security::{Secret, SecretError};
 pub use launchers::{job_port, torchrun_port};
 
@@ -107,6 +108,8 @@ pub struct Network {
     pub secret: Option<Secret>,
     /// Everything that links over TCP carry is encrypted; takes a secret (`PACELINE_ENCRYPT=1`).
     pub encrypt: bool,
+    /// Of links over TCP (`PACELINE_TCP_CONGESTION`: `system`, or a name that the kernel knows).
+    pub congestion_control: CongestionControl,
 }
 
 impl Network {
@@ -221,6 +224,9 @@ fn seconds(
     duration.map(Some).ok_or_else(|| invalid(name, value, what))
 }
 
+/// Which congestion control links over TCP have.
+pub(crate) const TCP_CONGESTION: &str = "PACELINE_TCP_CONGESTION";
+
 fn network(variables: &Variables<'_>) -> Result<Network, EnvironmentError> {
     let ports = match variables.get("PACELINE_PORT_RANGE") {
         None => None,
@@ -236,7 +242,13 @@ fn network(variables: &Variables<'_>) -> Result<Network, EnvironmentError> {
     };
     let secret = secret_of(variables)?;
     let (insecure, encrypt) = (variables.switch("PACELINE_INSECURE")?, variables.switch("PACELINE_ENCRYPT")?);
-    Ok(Network { interface: variables.get("PACELINE_INTERFACE"), ports, insecure, secret, encrypt })
+    let congestion_control = match variables.get(TCP_CONGESTION) {
+        None => CongestionControl::default(),
+        Some(value) => CongestionControl::named(&value)
+            .ok_or_else(|| invalid(TCP_CONGESTION, value, "is no name of a congestion control, nor `system`"))?,
+    };
+    let interface = variables.get("PACELINE_INTERFACE");
+    Ok(Network { interface, ports, insecure, secret, encrypt, congestion_control })
 }
 
 /// The secret of this process's environment, as it is part of [`Network`]: for launchers, which pass it on.

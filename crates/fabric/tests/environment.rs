@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use paceline_fabric::CongestionControl;
 use paceline_fabric::environment::{
     Environment, EnvironmentError, Launcher, MeetingPoint, Network, World, job_port, torchrun_port,
 };
@@ -149,6 +150,10 @@ fn settings() {
     assert_eq!(environment.timeout, Duration::from_millis(1500));
     assert_eq!(read("PACELINE_PORT_RANGE=7").expect("one port").network.ports, Some(7..=7));
     assert!(!read("PACELINE_INSECURE=0").expect("fine").network.insecure);
+    let congestion_control = |text| read(text).expect("good settings").network.congestion_control;
+    assert_eq!(congestion_control(""), CongestionControl::Suited);
+    assert_eq!(congestion_control("PACELINE_TCP_CONGESTION=system"), CongestionControl::System);
+    assert_eq!(Some(congestion_control("PACELINE_TCP_CONGESTION=dctcp")), CongestionControl::named("dctcp"));
     assert_eq!(environment.topology, Shape::Flat);
     let wired = |shape: &str| read(&format!("PACELINE_TOPOLOGY={shape}")).expect("a topology").topology;
     assert_eq!(["flat", "torus:4x2"].map(wired), [Shape::Flat, Shape::Torus { x: 4, y: 2 }]);
@@ -192,6 +197,10 @@ fn nonsense_is_named() {
         ("PACELINE_TIMEOUT=NaN", "PACELINE_TIMEOUT=\"NaN\" is not a positive number of seconds"),
         ("PACELINE_TIMEOUT=1e300", "PACELINE_TIMEOUT=\"1e300\" is not a positive number of seconds"),
         ("PACELINE_PORT_RANGE=9-8", "PACELINE_PORT_RANGE=\"9-8\" is not a range of ports like 20000-20100"),
+        (
+            "PACELINE_TCP_CONGESTION=a/b",
+            "PACELINE_TCP_CONGESTION=\"a/b\" is no name of a congestion control, nor `system`",
+        ),
         ("PACELINE_PORT_RANGE=0-8", "PACELINE_PORT_RANGE=\"0-8\" is not a range of ports like 20000-20100"),
         ("PACELINE_INSECURE=yes", "PACELINE_INSECURE=\"yes\" is neither 0 nor 1"),
         ("PACELINE_ENCRYPT=yes", "PACELINE_ENCRYPT=\"yes\" is neither 0 nor 1"),

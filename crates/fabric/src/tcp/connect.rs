@@ -188,7 +188,8 @@ pub fn connect_tcp(
     half.notes.extend(other.notes);
     let link = |(rank, channels): (u32, Vec<Channel>)| {
         let wires = channels.into_iter().map(Wire::from).collect();
-        let link = TcpLink::over(wires, options.link).map_err(|source| TcpConnectError::Link { rank, source })?;
+        let link = TcpLink::over(wires, options.link, options.network.congestion_control);
+        let link = link.map_err(|source| TcpConnectError::Link { rank, source })?;
         Ok((rank, link))
     };
     let links = half.channels.into_iter().map(link).collect::<Result<_, _>>()?;

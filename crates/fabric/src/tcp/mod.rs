@@ -1,6 +1,7 @@
 //! Links over TCP.
 
 mod acceptor;
+mod congestion;
 mod connect;
 mod inbox;
 mod outbox;
@@ -19,6 +20,7 @@ use socket2::{SockRef, TcpKeepalive};
 
 use crate::{Descriptor, Link, LinkError, Piece, Sink, Transport};
 pub use acceptor::{AcceptorError, TcpAcceptor};
+pub use congestion::CongestionControl;
 pub use connect::{TcpConnectError, TcpConnectOptions, TcpConnected, connect_tcp};
 use inbox::Inbox;
 use outbox::{Outbox, Written};
@@ -130,10 +132,15 @@ impl TcpLink {
     /// # Panics
     /// If there is no connection.
     pub fn new(connections: Vec<TcpStream>, options: TcpOptions) -> Result<TcpLink, LinkError> {
-        TcpLink::over(connections.into_iter().map(Wire::Plain).collect(), options)
+        let wires = connections.into_iter().map(Wire::Plain).collect();
+        TcpLink::over(wires, options, CongestionControl::default())
     }
 
-    fn over(wires: Vec<Wire>, options: TcpOptions) -> Result<TcpLink, LinkError> {
+    fn over(
+        wires: Vec<Wire>,
+        options: TcpOptions,
+        congestion_control: CongestionControl,
+    ) -> Result<TcpLink, LinkError> {
         assert!(!wires.is_empty(), "a TCP link has at least one connection");
         let prepare = |wire: Wire| {
             let socket = wire.socket();
@@ -144,12 +151,8 @@ impl TcpLink {
             // A host that vanishes says nothing. (No user timeout: it would also end the link to a rank that is held by
             // a debugger.)
             options_of.set_tcp_keepalive(&KEEPALIVE)?;
+            congestion_control.prepare(socket)?;
             let within_host = is_within_host(socket);
-            if within_host {
-                // Nothing is lost there. What paces by an estimate of its own (BBR) halves the rate of middle-sized messages
-                // in one of two connections. (Every kernel has Reno, and lets everybody choose it: tcp(7).)
-                let _ = options_of.set_tcp_congestion(b"reno");
-            }
             Ok(Stream {
                 wire,
                 outbox: Outbox::default(),

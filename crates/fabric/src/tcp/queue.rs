@@ -43,7 +43,7 @@ impl Queue {
 }
 
 /// The shortest round trip that the kernel has seen on a connection; None where it does not say.
-fn round_trip_min(socket: &TcpStream) -> Option<Duration> {
+pub(super) fn round_trip_min(socket: &TcpStream) -> Option<Duration> {
     /// Of `tcpi_min_rtt`, in microseconds, within `struct tcp_info` (linux/tcp.h), since Linux 4.6.
     const PLACE: std::ops::Range<usize> = 148..152;
     let mut info = [0u8; PLACE.end];

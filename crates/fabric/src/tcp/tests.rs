@@ -13,7 +13,7 @@ use snow::TransportState;
 use socket2::SockRef;
 
 use super::wire::{Sealed, Wire, seal};
-use super::{TcpLink, TcpOptions};
+use super::{CongestionControl, TcpLink, TcpOptions};
 use crate::environment::Network;
 use crate::security::{Credentials, Secret};
 use crate::tests::{Random, frames, held_bytes};
@@ -82,7 +82,7 @@ impl Strangers {
     fn meet(&mut self) -> usize {
         let connections = 1 + self.random.below(2);
         let (wires, mut peers): (Vec<Wire>, Vec<Peer>) = (0..connections).map(|_| self.connection()).unzip();
-        let mut link = TcpLink::over(wires, TcpOptions::default()).expect("a link");
+        let mut link = TcpLink::over(wires, TcpOptions::default(), CongestionControl::default()).expect("a link");
         for said in 1..=SAID_MAX {
             let bytes = something(&mut self.random);
             peers[self.random.below(connections)].say(&bytes, &mut self.random);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use paceline_comm::CommError;
 use paceline_tune::trial::Gain;
 use paceline_tune::whole::{Event, Found, Stage, Turn, Whole};
-use paceline_tune::{Context, Course, Standing, State};
+use paceline_tune::{Context, Course, Situation, Standing, State};
 
 use super::TunedCalls;
 use super::leader::Leader;
@@ -125,7 +125,7 @@ impl Leader {
     /// Goes on from what stands, if the time of the iterations is a reason.
     pub(super) fn judge_iterations(&mut self, step: Step, numbers: &BTreeMap<Context, (u64, State)>) {
         let (found, is_open) = self.found_by_calls(numbers);
-        let drifts: u64 = self.learning.tuner.courses().map(|(_, course)| u64::from(course.drifts)).sum();
+        let drifts = self.learning.drifts();
         let Some(it) = &mut self.by_iterations else { return };
         let is_same_network = std::mem::replace(&mut it.drifts, drifts) == drifts;
         let says = [step.mean_s()];
@@ -148,19 +148,11 @@ impl Leader {
 
     /// What is better than the default, call by call, and whether some context is open.
     fn found_by_calls(&self, numbers: &BTreeMap<Context, (u64, State)>) -> (Found, bool) {
-        let (mut found, mut is_open) = (Found::new(), false);
-        for (context, situation) in &self.situations {
-            if situation.is_none() || self.is_gone(context) {
-                continue;
-            }
-            match self.learning.course(context).map(Course::standing) {
-                Some(Standing::Chosen(choice, _)) => _ = found.insert(*context, choice),
-                Some(Standing::Settled(_)) => {}
-                // What is not called is not waited for.
-                Some(Standing::Learning) | None => is_open |= numbers.contains_key(context),
-            }
-        }
-        (found, is_open)
+        let has_choices =
+            |(context, situation): &(&Context, &Option<Situation>)| situation.is_some() && !self.is_gone(context);
+        // What is not called is not waited for.
+        let of_context = |(context, _)| (context, numbers.contains_key(context));
+        self.learning.found(self.situations.iter().filter(has_choices).map(of_context))
     }
 
     /// What calls take until the ranks meet again. `by_calls`: as their own tuner says.

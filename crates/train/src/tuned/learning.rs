@@ -8,9 +8,10 @@ use paceline_plan::LinkCosts;
 use paceline_tune::congestion::Observed;
 use paceline_tune::environment::{CostModel, Links, OwnModel};
 use paceline_tune::learner::{Lesson, Remembered};
+use paceline_tune::whole::Found;
 use paceline_tune::{
-    Choice, Congestion, Context, Cost, Course, Decision, Ledger, Schedule, Situation, State, Transport as Carrier,
-    Tuner,
+    Choice, Congestion, Context, Cost, Course, Decision, Ledger, Schedule, Situation, Standing, State,
+    Transport as Carrier, Tuner,
 };
 
 use super::congestion::tell;
@@ -157,6 +158,25 @@ impl Learning {
 
     pub(crate) fn course(&self, context: &Context) -> Option<&Course> {
         self.tuner.course(context)
+    }
+
+    /// What is better than the default, call by call, and whether something is open. `contexts`: where something can be chosen, each with
+    /// whether it is waited for until it is decided.
+    pub(crate) fn found<'a>(&self, contexts: impl IntoIterator<Item = (&'a Context, bool)>) -> (Found, bool) {
+        let (mut found, mut is_open) = (Found::new(), false);
+        for (context, is_waited_for) in contexts {
+            match self.course(context).map(Course::standing) {
+                Some(Standing::Chosen(choice, _)) => _ = found.insert(*context, choice),
+                Some(Standing::Settled(_)) => {}
+                Some(Standing::Learning) | None => is_open |= is_waited_for,
+            }
+        }
+        (found, is_open)
+    }
+
+    /// How often the network has changed, as far as calls have shown.
+    pub(crate) fn drifts(&self) -> u64 {
+        self.tuner.courses().map(|(_, course)| u64::from(course.drifts)).sum()
     }
 
     /// What the calls of a context have cost.

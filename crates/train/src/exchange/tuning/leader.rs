@@ -6,7 +6,7 @@ use std::mem;
 use paceline_tune::environment::OwnModel;
 use paceline_tune::learner::Lesson;
 use paceline_tune::whole::{self, Event, Found, Stage, Whole};
-use paceline_tune::{Congestion, Context, Cost, Course, Policy, Schedule, Standing};
+use paceline_tune::{Congestion, Context, Cost, Policy, Schedule};
 
 use crate::tuned::{Learning, Made, Plays, SHARE, Situations, TURNS, Version, situation_of};
 use crate::tuning::{TuningNews, TuningReport, TuningStanding, contexts};
@@ -147,9 +147,11 @@ impl Leader {
         let probed = ended.calls.keys().any(|context| self.learning.tuner.is_on_probation(context));
         let says = if mem::replace(&mut self.probed, probed) || probed { 0 } else { says };
         let steps = u32::try_from(count).unwrap_or(u32::MAX);
-        let drifts: u64 = self.learning.tuner.courses().map(|(_, course)| u64::from(course.drifts)).sum();
+        let drifts = self.learning.drifts();
         let is_same_network = mem::replace(&mut self.drifts, drifts) == drifts;
-        let (found, is_open) = self.found(ended);
+        let has_choices = |context: &&Context| situation_of(ended.situations, context).is_some();
+        let (found, is_open) =
+            self.learning.found(ended.calls.keys().filter(has_choices).map(|context| (context, true)));
         // What was left alone for long is explored again in the same network, and what shortens iterations there does so all the same.
         let event = if is_open && is_same_network {
             self.whole.explore_again(&found, steps)
@@ -171,23 +173,6 @@ impl Leader {
             }
         };
         self.news.push(news);
-    }
-
-    /// What is better than the default, call by call, and whether some context is open.
-    fn found(&self, ended: &Ended<'_>) -> (Found, bool) {
-        let courses: BTreeMap<&Context, &Course> = self.learning.tuner.courses().collect();
-        let (mut found, mut is_open) = (Found::new(), false);
-        for context in ended.calls.keys() {
-            if situation_of(ended.situations, context).is_none() {
-                continue;
-            }
-            match courses.get(context).map(|course| course.standing()) {
-                Some(Standing::Chosen(choice, _)) => _ = found.insert(*context, choice),
-                Some(Standing::Settled(_)) => {}
-                Some(Standing::Learning) | None => is_open = true,
-            }
-        }
-        (found, is_open)
     }
 
     /// Other operations come: what is on trial means nothing for them.
