@@ -46,6 +46,7 @@ pub mod kernels;
 pub mod msccl;
 pub mod registry;
 pub mod select;
+pub mod short_tiles;
 pub mod verify;
 
 mod algorithm;

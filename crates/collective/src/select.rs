@@ -2,7 +2,7 @@
 
 use paceline_plan::{CollectiveKind, LinkCost, LinkCosts};
 
-use crate::{Algorithm, Topology, registry};
+use crate::{Algorithm, Topology, registry, short_tiles};
 
 /// The tile sizes that are tried: powers of two from 16 KiB, below which overheads rule, to 4 MiB, above which a
 /// pipeline gains nothing more.
@@ -29,13 +29,6 @@ const CLOSE_IN_MEMORY: f64 = 0.08;
 /// alone, and those in flight beside each other take what ports do. Measured: docs/benchmarking.md, "Predictions".
 pub const CLOSE_ACROSS: f64 = 0.05;
 
-/// Between hosts tiles are cut shorter than the cheapest, down to this, if they cost no more than [`CLOSE_ACROSS`] by the formulas: a rank
-/// sends on as soon as a tile has come, and with few of them a port idles until it has. (The formulas hardly see it, and have the port
-/// wait for each message's overhead, of which processors have most while the kernel sends.) Measured: docs/benchmarking.md, "Short tiles between hosts".
-const TILE_BYTES_ACROSS: usize = 1 << 18;
-/// No tile is cut so short that latency is more than this of its bytes' time: few are in flight, and would wait for each other.
-const LATENCY_IN_TILES: f64 = 0.2;
-
 /// What was chosen.
 #[derive(Clone, Copy)]
 pub struct Choice {
@@ -52,7 +45,7 @@ pub struct Choice {
 ///
 /// A pure function: ranks that agree about the costs of the links choose the same. Of equals it takes the first in the
 /// registry, and the smallest tile. On one host it prefers fewer rounds to a twenty-fifth of the time, in shared memory to a
-/// twelfth; where ranks share hosts, less work for ports to a twentieth. Where workers share hosts, servers add up host by host whatever it costs, so that the bits do not depend on
+/// twelfth; where ranks share hosts, less work for ports to a twentieth; and between hosts [short tiles](short_tiles::shortest), to a twentieth. Where workers share hosts, servers add up host by host whatever it costs, so that the bits do not depend on
 /// measurements. What is made for a network of a certain shape it takes only if nothing else is admitted. One rank alone, for which
 /// all tiles cost nothing, has the longest: each is a step.
 pub fn cheapest(
@@ -110,7 +103,12 @@ fn cheapest_in(
             .collect();
         if topology.hosts() > 1 {
             let chosen = least_busy(&choices, topology, bytes, costs)?;
-            return Some(in_short_tiles(chosen, tile_sizes.clone(), topology, bytes, costs));
+            let least_s = first_of_cheapest(choices.iter().copied())?.seconds;
+            let Choice { algorithm, tile_bytes, .. } = chosen;
+            let (parts, sizes) = (algorithm.parts(topology), tile_sizes.clone());
+            let seconds = |bytes, tile_bytes| algorithm.seconds(topology, bytes, tile_bytes, costs);
+            let tile_bytes = short_tiles::shortest(algorithm, tile_bytes, parts, bytes, sizes, least_s, seconds);
+            return Some(Choice { algorithm, tile_bytes, seconds: seconds(bytes, tile_bytes) });
         }
         let by_bytes = large_block_costs(costs).filter(|_| bytes >= LARGE_BLOCK_BYTES_MIN);
         let judged = |choice: &Choice| {
@@ -147,27 +145,6 @@ fn least_busy(choices: &[Choice], topology: &Topology, bytes: usize, costs: &Lin
     let close = choices.iter().filter(|choice| choice.seconds <= cheapest.seconds * (1.0 + CLOSE_ACROSS));
     let less = |best: Choice, other: &Choice| if busy_s(other) < busy_s(&best) * (1.0 - TIE) { *other } else { best };
     Some(close.fold(cheapest, less))
-}
-
-/// The same between hosts in the shortest tiles that cost hardly more.
-fn in_short_tiles(
-    chosen: Choice,
-    tile_sizes: impl Iterator<Item = usize>,
-    topology: &Topology,
-    bytes: usize,
-    costs: &LinkCosts,
-) -> Choice {
-    let seconds = |bytes, tile_bytes, costs| chosen.algorithm.seconds(topology, bytes, tile_bytes, costs);
-    let at_once = |link: LinkCost| LinkCost { alpha: 0.0, overhead: 0.0, ..link };
-    let by_bytes = LinkCosts { within: at_once(costs.within), across: at_once(costs.across), ..*costs };
-    // What is made for another network keeps what its formula says: nobody has measured it there.
-    let is_measured = !chosen.algorithm.for_network();
-    let shorter = tile_sizes.filter(|it| is_measured && (TILE_BYTES_ACROSS..chosen.tile_bytes).contains(it));
-    let is_long =
-        |tile: &usize| seconds(*tile, *tile, costs) <= seconds(*tile, *tile, &by_bytes) * (1.0 + LATENCY_IN_TILES);
-    let of = |tile_bytes| Choice { tile_bytes, seconds: seconds(bytes, tile_bytes, costs), ..chosen };
-    let is_close = |it: &Choice| it.seconds <= chosen.seconds * (1.0 + CLOSE_ACROSS);
-    shorter.filter(is_long).map(of).find(is_close).unwrap_or(chosen)
 }
 
 /// Of what is about as cheap as the cheapest, that with the fewest rounds; of those, the cheapest. Between rounds results
@@ -237,27 +214,6 @@ mod tests {
             let choice = cheapest(kind, &Topology::flat(1), 1 << 30, &COSTS, |_| true).unwrap();
             assert_eq!(choice.tile_bytes, *TILE_BYTES.end(), "{choice:?}");
         }
-    }
-
-    /// As probed on four hosts at 1 Gbit/s, quiet and crowded: the formulas are all but indifferent to how large messages are cut.
-    #[test]
-    fn between_hosts_tiles_are_short_where_latency_is_little_of_them() {
-        let of = |alpha, overhead, bytes| {
-            let costs = LinkCosts::uniform(LinkCost { alpha, overhead, beta: 8.84e-9, gamma: 0.02e-9 });
-            let hosts = Topology::regular(4, 1);
-            let chosen = cheapest(CollectiveKind::AllReduce, &hosts, bytes, &costs, |it| it.name() == "ring").unwrap();
-            let seconds = |tile_bytes| chosen.algorithm.seconds(&hosts, bytes, tile_bytes, &costs);
-            let least = tile_sizes(4, &costs).map(seconds).fold(f64::INFINITY, f64::min);
-            assert!(chosen.seconds / least <= 1.0 + CLOSE_ACROSS, "{chosen:?}, and {least} s");
-            chosen.tile_bytes
-        };
-        for bytes in [2 << 20, 4 << 20, 16 << 20, 64 << 20] {
-            assert_eq!(of(25e-6, 4.9e-6, bytes), TILE_BYTES_ACROSS, "{bytes} bytes");
-            assert!(of(90e-6, 25e-6, bytes) <= 2 * TILE_BYTES_ACROSS, "{bytes} bytes");
-        }
-        // Where latency is much of a tile, it stays long; and what is cheapest in shorter ones is cut as the formulas say.
-        assert!(of(2e-3, 4.9e-6, 16 << 20) > 4 * TILE_BYTES_ACROSS);
-        assert!(of(25e-6, 4.9e-6, 64 << 10) <= TILE_BYTES_ACROSS);
     }
 
     /// A chain lives by its tiles: what travels whole takes another way.

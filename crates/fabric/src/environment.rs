@@ -244,8 +244,9 @@ fn network(variables: &Variables<'_>) -> Result<Network, EnvironmentError> {
     let (insecure, encrypt) = (variables.switch("PACELINE_INSECURE")?, variables.switch("PACELINE_ENCRYPT")?);
     let congestion_control = match variables.get(TCP_CONGESTION) {
         None => CongestionControl::default(),
-        Some(value) => CongestionControl::named(&value)
-            .ok_or_else(|| invalid(TCP_CONGESTION, value, "is no name of a congestion control, nor `system`"))?,
+        Some(value) => CongestionControl::named(&value).ok_or_else(|| {
+            invalid(TCP_CONGESTION, value, "is no name of a congestion control, like cubic, nor `system`")
+        })?,
     };
     let interface = variables.get("PACELINE_INTERFACE");
     Ok(Network { interface, ports, insecure, secret, encrypt, congestion_control })

@@ -24,7 +24,7 @@ pub use link::{Descriptor, Link, NO_TICKET, Piece, Sink, Target, Transport};
 pub use memory::{MemoryLink, memory_pair};
 pub use system::{is_out_of_descriptors, next_step_after};
 pub use tcp::{
-    AcceptorError, CongestionControl, TcpAcceptor, TcpConnectError, TcpConnectOptions, TcpConnected, TcpLink,
-    TcpOptions, connect_tcp,
+    AcceptorError, CongestionControl, CongestionControlName, TcpAcceptor, TcpConnectError, TcpConnectOptions,
+    TcpConnected, TcpLink, TcpOptions, connect_tcp,
 };
 pub use text::Advised;

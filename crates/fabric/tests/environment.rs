@@ -199,7 +199,7 @@ fn nonsense_is_named() {
         ("PACELINE_PORT_RANGE=9-8", "PACELINE_PORT_RANGE=\"9-8\" is not a range of ports like 20000-20100"),
         (
             "PACELINE_TCP_CONGESTION=a/b",
-            "PACELINE_TCP_CONGESTION=\"a/b\" is no name of a congestion control, nor `system`",
+            "PACELINE_TCP_CONGESTION=\"a/b\" is no name of a congestion control, like cubic, nor `system`",
         ),
         ("PACELINE_PORT_RANGE=0-8", "PACELINE_PORT_RANGE=\"0-8\" is not a range of ports like 20000-20100"),
         ("PACELINE_INSECURE=yes", "PACELINE_INSECURE=\"yes\" is neither 0 nor 1"),

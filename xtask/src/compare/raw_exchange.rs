@@ -190,7 +190,7 @@ impl Ring {
             };
             for stream in [&next, &before] {
                 stream.set_nodelay(true)?;
-                // As our links within a host do; an estimate that paces (BBR) makes half of the connections slow.
+                // As our links go by loss: an estimate that paces (BBR) makes half of the connections slow.
                 set_tcp_congestion(stream, "reno")?;
                 stream.set_nonblocking(true)?;
             }

@@ -20,7 +20,7 @@ use socket2::{SockRef, TcpKeepalive};
 
 use crate::{Descriptor, Link, LinkError, Piece, Sink, Transport};
 pub use acceptor::{AcceptorError, TcpAcceptor};
-pub use congestion::CongestionControl;
+pub use congestion::{CongestionControl, CongestionControlName};
 pub use connect::{TcpConnectError, TcpConnectOptions, TcpConnected, connect_tcp};
 use inbox::Inbox;
 use outbox::{Outbox, Written};

@@ -1,5 +1,5 @@
 use paceline_collective::select::{self, LARGE_BLOCK_BYTES_MIN, tile_sizes};
-use paceline_collective::{Action, Algorithm, Topology, tiles};
+use paceline_collective::{Action, Algorithm, Topology, short_tiles, tiles};
 use paceline_engine::shard::Mode;
 use paceline_plan::{Cluster, LinkCosts, OperationConstants, Plan};
 use paceline_schedule::ELEMENT_BYTES;
@@ -218,12 +218,13 @@ impl AllToAll {
         let best = cheapest[1..].iter().fold(cheapest[0], less);
         if self.world.hosts > 1 {
             if self.world.per_host == 1 {
-                return best;
+                return self.in_short_tiles(best, &forms[best.form], best.alone_s);
             }
             let close = cheapest.iter().filter(|entry| entry.alone_s <= best.alone_s * (1.0 + select::CLOSE_ACROSS));
             let less =
                 |best: Entry, other: &Entry| if other.busy_s < best.busy_s * (1.0 - TIE) { *other } else { best };
-            return close.fold(best, less);
+            let chosen = close.fold(best, less);
+            return self.in_short_tiles(chosen, &forms[chosen.form], best.alone_s);
         }
         let rounds = |entry: &Entry| forms[entry.form].rounds;
         let most = judged(&best) * (1.0 + select::tolerated_share(&self.choosing, bytes as usize));
@@ -231,6 +232,16 @@ impl AllToAll {
             let better = (rounds(other), judged(other)) < (rounds(&best), judged(&best) * (1.0 - TIE));
             if better { *other } else { best }
         })
+    }
+
+    /// What was chosen between hosts, as short as the runtime cuts it.
+    fn in_short_tiles(&self, chosen: Entry, form: &ClosedForm, least_s: f64) -> Entry {
+        let (bytes, sizes) = (chosen.bytes as usize, self.tiles.iter().copied());
+        let seconds = |bytes, tile_bytes| form.seconds(bytes, tile_bytes).0;
+        let tile_bytes =
+            short_tiles::shortest(form.algorithm, chosen.tile_bytes, form.parts, bytes, sizes, least_s, seconds);
+        let (alone_s, busy_s) = form.seconds(bytes, tile_bytes);
+        Entry { alone_s, busy_s, tile_bytes, ..chosen }
     }
 
     /// Where links between switches may be in the way: the program decides, and not the formula. All programs or none, as what is

@@ -36,6 +36,8 @@ pub(crate) struct ClosedForm {
     pub rounds: usize,
     /// Messages of one tile, of all ranks.
     pub messages: usize,
+    /// Into how many parts a tile is cut.
+    pub parts: u32,
     /// Bytes that the busiest rank sends, by bytes of the operation.
     pub sent: f64,
     /// Seconds per byte that are lost where streams meet, and from how many bytes on.
@@ -69,6 +71,7 @@ impl ClosedForm {
             algorithm,
             rounds: algorithm.rounds(topology),
             messages: algorithm.messages(topology),
+            parts: algorithm.parts(topology),
             sent: algorithm.bytes_sent(topology, 1.0),
             lost_s_per_byte: algorithm.contention_seconds(topology, CROWDED as f64, costs) / CROWDED as f64,
             lost_from: if topology.hosts() == 1 { CROWDED } else { 0 },
@@ -85,6 +88,7 @@ impl ClosedForm {
             algorithm,
             rounds: algorithm.rounds(flat),
             messages: algorithm.messages(flat),
+            parts: algorithm.parts(flat),
             sent,
             lost_s_per_byte: meet * sent * contention,
             lost_from,
@@ -217,6 +221,7 @@ fn hierarchical(algorithm: &'static dyn Algorithm, world: &World, costs: &LinkCo
         algorithm,
         rounds: 2 * (world.hosts - 1) + if shares { 2 } else { 0 },
         messages: 2 * world.workers * (world.per_host - 1) + 2 * (world.hosts - 1) * world.workers,
+        parts: world.workers as u32,
         sent: peers / ranks * 2.0 + 2.0 * hops / hosts / ranks,
         lost_s_per_byte: 0.0,
         lost_from: 0,
