@@ -331,7 +331,8 @@ impl<'a> TunedCalls<'a> {
             next = leader.next(self.policies.active(), &made, &numbers, &self.model, step);
             let calls = taken(&made, &numbers, |bytes| self.meetings.call_s(bytes));
             let seconds = if self.counts_iterations { step.seconds } else { calls.seconds };
-            let calls = Calls { are_settled: leader.is_settled(), are_watched: !leader.listens(), seconds, ..calls };
+            let (are_settled, are_watched, are_in_doubt) = (leader.is_settled(), !leader.listens(), leader.is_asking());
+            let calls = Calls { are_settled, are_watched, are_in_doubt, seconds, ..calls };
             let every = self.meetings.plan(least[2], together.elapsed(), calls);
             let every = i64::try_from(every).unwrap_or(i64::MAX);
             told = [leader.learning.congestion() as i64, every, leader.listens().into()];

@@ -4,7 +4,7 @@
 //! a try ([`TunedCalls::shortlist_call`]); then all of them race at once, by the time of the iteration; and what wins that meets the default in a
 //! trial of iterations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, CommError, Communicator, VerifiedProgram};
@@ -16,7 +16,7 @@ use paceline_tune::statistics::median;
 use paceline_tune::together::{Picks, Together};
 use paceline_tune::trial::{Gain, Side, Trial, Verdict};
 use paceline_tune::whole::Found;
-use paceline_tune::{Choice, Context, Random, Situation};
+use paceline_tune::{Action, Choice, Context, Family, Random, Situation};
 
 use super::TunedCalls;
 use super::learning::{situation_of, typical_situation};
@@ -27,7 +27,7 @@ use super::rehearsal::{Rehearsal, ended, said_by_the_first, timed};
 const CHOICES_MAX: usize = 11;
 /// What takes so many times as long as the default alone is not worth a try.
 const HOPELESS: f64 = 2.0;
-/// Until such a share of the time is over what is the same for all calls of a collective may race, and until another one all calls at once; then
+/// Until such a share of the time is over what is the same for all calls, or all of a collective, may race, and until another one all calls at once; then
 /// what has won is tried. If that is in vain and there is time, all race once more.
 const FOR_ALIKE: f64 = 0.25;
 const FOR_RACES: [f64; 2] = [0.6, 0.85];
@@ -39,10 +39,16 @@ const LEAST_S: f64 = 1e-6;
 const ITERATIONS_MAX: f64 = 20_000.0;
 /// Iterations of which each choice should have so many.
 const EACH: usize = 12;
-/// What is the same for all calls of a collective is where the others begin, if iterations with it take so much less.
+/// What is the same for all calls, or all of a collective, is where the others begin, if iterations with it take so much less.
 const BEGINS: f64 = 0.005;
 /// Short calls are made so long in a row, as often as they are in an iteration.
 const ROW_S: f64 = 2e-3;
+
+/// The number of "each call's own default" among algorithms: no program's, and no collective's.
+const OF_ALL: u8 = 63;
+
+/// A contestant, and what its calls take.
+pub(super) type Alike = (Entrant, Vec<(Context, Choice)>);
 
 /// What a call may be made with; the default first.
 pub(super) type Shortlists = BTreeMap<Context, Vec<Choice>>;
@@ -114,29 +120,57 @@ fn lists_of(job: &mut dyn Iterations<'_>) -> Vec<(Context, Vec<Choice>)> {
     all.into_iter().collect()
 }
 
-/// What may be the same for all calls of a collective, by contestant: the default first, and then, of each choice of its largest calls, all
-/// contexts that have it.
-fn alike_of(job: &mut dyn Iterations<'_>) -> Vec<(Entrant, Vec<(Context, Choice)>)> {
+/// What may be the same for many calls, by contestant, with all contexts that have it: the default first, then what is the same for all calls, and then for
+/// those of each collective.
+fn alike_of(job: &mut dyn Iterations<'_>) -> Vec<Alike> {
     let tuned = job.tuned();
     let leaders = tuned.iter().filter_map(|tuned| tuned.leader.as_ref());
     let all: Vec<&Situation> = leaders.flat_map(|leader| leader.situations.values().flatten()).collect();
-    let mut alike = vec![(Entrant::unmodelled([0; TRAITS]), Vec::new())];
-    for kind in [CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::ReduceScatter] {
-        let calls: Vec<&&Situation> = all.iter().filter(|it| it.state.collective == kind).collect();
-        let Some(largest) = calls.iter().max_by_key(|it| it.state.bytes) else { continue };
-        for arm in largest.arms_within(NEVER_TRIED).into_iter().filter(|arm| *arm != largest.default) {
-            let choice = largest.choice(arm);
-            let has_it = |it: &&&&Situation| it.arm_of(choice) != it.default;
-            let found: Vec<(Context, Choice)> = calls.iter().filter(has_it).map(|it| (it.context, choice)).collect();
-            // Those that are alike in everything but the collective are none of each other's kin.
-            let mut traits = largest.entrant(arm).traits;
-            traits[0] = traits[0].wrapping_add(64 * (kind as u8 + 1));
-            if found.len() > 1 {
-                alike.push((Entrant::unmodelled(traits), found));
-            }
-        }
-    }
-    alike
+    let kinds = [CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::ReduceScatter];
+    let of_kinds = kinds.into_iter().flat_map(|kind| alike_of_kind(&all, kind));
+    let default = (Entrant::unmodelled([0; TRAITS]), Vec::new());
+    std::iter::once(default).chain(alike_in_all(&all)).chain(of_kinds).collect()
+}
+
+/// What all calls can have at once: each keeps the algorithm that it has by default, with the same protocol, lanes and threads, and with chunks of the same
+/// length, or of the length nearest to that.
+pub(super) fn alike_in_all(all: &[&Situation]) -> Vec<Alike> {
+    let own = |it: &&Situation| {
+        let default = it.arms[it.default].action.family.algorithm;
+        let actions = it.arms.iter().map(|arm| arm.action);
+        actions.filter(|action| action.family.algorithm == default).collect::<Vec<Action>>()
+    };
+    let of_contexts: Vec<(&Situation, Vec<Action>)> = all.iter().map(|it| (*it, own(it))).collect();
+    let alike = |action: &Action| Action { family: Family { algorithm: OF_ALL, ..action.family }, ..*action };
+    let wished: BTreeSet<Action> = of_contexts.iter().flat_map(|(_, actions)| actions.iter().map(alike)).collect();
+    let found = |wish: &Action| -> Vec<(Context, Choice)> {
+        let of_context = |(situation, actions): &(&Situation, Vec<Action>)| {
+            let chunks_apart = |it: &&Action| it.chunk_log2.abs_diff(wish.chunk_log2);
+            let same = actions.iter().filter(|it| Action { chunk_log2: wish.chunk_log2, ..alike(it) } == *wish);
+            let choice = Choice::Play(*same.min_by_key(chunks_apart)?);
+            (situation.arm_of(choice) != situation.default).then_some((situation.context, choice))
+        };
+        of_contexts.iter().filter_map(of_context).collect()
+    };
+    let contestants = wished.iter().map(|wish| (Entrant::unmodelled(wish.traits()), found(wish)));
+    contestants.filter(|(_, found)| found.len() > 1).collect()
+}
+
+/// Of each choice of the largest calls of a collective, all contexts that have it.
+fn alike_of_kind(all: &[&Situation], kind: CollectiveKind) -> Vec<Alike> {
+    let calls: Vec<&&Situation> = all.iter().filter(|it| it.state.collective == kind).collect();
+    let Some(largest) = calls.iter().max_by_key(|it| it.state.bytes) else { return Vec::new() };
+    let of = |arm: usize| {
+        let choice = largest.choice(arm);
+        let has_it = |it: &&&&Situation| it.arm_of(choice) != it.default;
+        let found: Vec<(Context, Choice)> = calls.iter().filter(has_it).map(|it| (it.context, choice)).collect();
+        // Those that are alike in everything but the collective are none of each other's kin.
+        let mut traits = largest.entrant(arm).traits;
+        traits[0] = traits[0].wrapping_add(64 * (kind as u8 + 1));
+        (Entrant::unmodelled(traits), found)
+    };
+    let others = largest.arms_within(NEVER_TRIED).into_iter().filter(|arm| *arm != largest.default);
+    others.map(of).filter(|(_, found)| found.len() > 1).collect()
 }
 
 /// What the first rank says.
@@ -231,13 +265,9 @@ impl Rehearsed {
         Ok(())
     }
 
-    /// What is the same for all calls of a collective: they are in each other's way less than what differs from call to call. What wins is where
+    /// What is the same for all calls, or all of a collective: they are in each other's way less than what differs from call to call. What wins is where
     /// these calls begin.
-    fn race_alike(
-        &mut self,
-        job: &mut dyn Iterations<'_>,
-        alike: &[(Entrant, Vec<(Context, Choice)>)],
-    ) -> Result<(), CommError> {
+    fn race_alike(&mut self, job: &mut dyn Iterations<'_>, alike: &[Alike]) -> Result<(), CommError> {
         if alike.len() < 2 {
             return Ok(());
         }

@@ -56,6 +56,13 @@ impl Leader {
             })
     }
 
+    /// Is the default asked in some context whether the network has changed?
+    pub(super) fn is_asking(&self) -> bool {
+        let is_asking =
+            |context: &Context| !self.is_gone(context) && self.learning.course(context).is_some_and(Course::is_asking);
+        self.listens() && self.situations.keys().any(is_asking)
+    }
+
     /// Has a context not been called for long?
     pub(super) fn is_gone(&self, context: &Context) -> bool {
         self.waited.get(context).is_some_and(|waited| *waited > WAITS_MAX)

@@ -24,6 +24,13 @@ const SETTLED_SHORT_S: f64 = 0.5;
 /// The least number of turns of the context that is called most, from one meeting to the next.
 pub(crate) const TURNS: u64 = 4;
 
+/// While the default is asked whether the network has changed, the ranks meet after so many calls of a context, whatever that takes: all else waits for
+/// the answer.
+const ASKED: u64 = 6;
+/// They do so no oftener than so many times in a row, and once for every two other meetings: noise raises doubts, too.
+const HURRIES: f64 = 4.0;
+const HURRIES_EARNED: f64 = 0.5;
+
 /// What rank 0 is believed to need for its decisions about a context, in seconds, until a meeting has been timed.
 const DECIDING_S: f64 = 50e-6;
 
@@ -60,6 +67,8 @@ pub(super) struct Meetings {
     last_here_s: f64,
     /// What one takes, on average of the last ones; on rank 0.
     mean_s: Option<f64>,
+    /// How many may be hurried from here on; on rank 0.
+    hurries: f64,
 }
 
 /// The calls since the ranks have met.
@@ -73,6 +82,8 @@ pub(super) struct Calls {
     pub(super) are_settled: bool,
     /// Does nobody learn from them, but from the iterations that they make?
     pub(super) are_watched: bool,
+    /// Is the default asked in some context whether the network has changed?
+    pub(super) are_in_doubt: bool,
 }
 
 impl Meetings {
@@ -89,6 +100,7 @@ impl Meetings {
             before: (0, 0.0),
             last_here_s: f64::INFINITY,
             mean_s: None,
+            hurries: HURRIES,
         }
     }
 
@@ -160,6 +172,15 @@ impl Meetings {
             }
         };
         let every = if calls.are_settled && calls.are_watched { every.max(WATCHED) } else { every };
+        let every = match calls.are_in_doubt && self.hurries >= 1.0 {
+            true => every.min(ASKED as f64 * passed / calls.most as f64),
+            false => every,
+        };
+        self.hurries = if calls.are_in_doubt {
+            (self.hurries - 1.0).max(0.0)
+        } else {
+            (self.hurries + HURRIES_EARNED).min(HURRIES)
+        };
         every.min(GROWS * passed).ceil().max(1.0) as u64
     }
 
@@ -197,12 +218,31 @@ mod tests {
     }
 
     /// Ten iterations of a second, which a meeting of a tenth of a millisecond would be worth after each.
+    /// A meeting of a millisecond, which calls of a millisecond are worth a hundred times.
+    #[test]
+    fn who_asks_whether_the_network_has_changed_hurries_and_not_for_ever() {
+        let mut meetings = meetings(1e-6);
+        let mut every = |are_in_doubt| {
+            meetings.met(Duration::from_millis(1), 100);
+            meetings.passed = 100;
+            let calls = Calls { seconds: 0.1, most: 100, are_in_doubt, ..Calls::default() };
+            meetings.plan(1e-3, Duration::from_millis(1), calls)
+        };
+        let usual = every(false);
+        assert!(usual >= 90, "{usual}");
+        let mut hurries = |are_in_doubt| every(are_in_doubt) == ASKED;
+        let in_a_row: Vec<bool> = (0..6).map(|_| hurries(true)).collect();
+        assert_eq!(in_a_row, [true, true, true, true, false, false]);
+        assert!(!hurries(false) && !hurries(false));
+        assert_eq!([hurries(true), hurries(true)], [true, false], "two others were worth one");
+    }
+
     #[test]
     fn where_only_iterations_are_watched_the_ranks_meet_seldom() {
         let every = |are_settled, are_watched| {
             let mut meetings = meetings(1e-6);
             (0..10).for_each(|_| _ = meetings.is_due(1));
-            let calls = Calls { seconds: 10.0, most: 160, are_settled, are_watched };
+            let calls = Calls { seconds: 10.0, most: 160, are_settled, are_watched, are_in_doubt: false };
             meetings.plan(1e-4, Duration::from_micros(100), calls)
         };
         assert_eq!([every(true, true), every(true, false), every(false, true)], [16, 1, 1]);

@@ -306,6 +306,11 @@ impl Course {
         self.is_in_doubt() || self.drift.is_suspicious()
     }
 
+    /// Is the default called to find out whether the network has changed, or what it takes now that it has? Everything else waits for that.
+    pub fn is_asking(&self) -> bool {
+        self.is_in_doubt() || self.is_measured_anew()
+    }
+
     /// Is the default measured anew, as the network has changed? Until that is done, nobody knows what a call's time means.
     pub(super) fn is_measured_anew(&self) -> bool {
         self.before.is_some()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use paceline_tune::{Situation, State};
 
 use super::*;
-use crate::tuned::iterations::shortlist;
+use crate::tuned::iterations::{alike_in_all, shortlist};
 use crate::tuned::learning::typical_situation;
 
 const WORLD: usize = 3;
@@ -150,4 +150,42 @@ fn a_shortlist_begins_with_the_best_of_each_family() {
     let of_second = family(&list[2]);
     assert!(of_second.is_some() && of_second != family(&list[1]), "{list:?}");
     assert_eq!(shortlist(&choices, &[None]), [Choice::Default]);
+}
+
+/// Each of two kinds of calls keeps its own algorithm; what they can have in common they have, and chunks as alike as they can be.
+#[test]
+fn what_all_calls_have_alike_leaves_each_its_algorithm() {
+    let model = OwnModel::of(&paceline_plan::Cluster::named("study-10gbe:4x1").expect("it is built in"));
+    let of = |collective, bytes| {
+        let state = model.state(&Call { collective, bytes, ranks: 4, hosts: 4, ..CALL });
+        model.situation(&state).expect("there is a choice")
+    };
+    let default = |situation: &Situation| situation.arms[situation.default].action;
+    let (short, long) = (&of(CollectiveKind::AllGather, 1 << 12), &of(CollectiveKind::AllReduce, 1 << 26));
+    assert_ne!(default(short).family.algorithm, default(long).family.algorithm, "else this shows nothing");
+    let all = alike_in_all(&[short, long]);
+    assert!(all.len() > 8, "{} contestants", all.len());
+    let mut have_other_chunks = 0;
+    for (entrant, found) in &all {
+        let actions: Vec<paceline_tune::Action> = found
+            .iter()
+            .map(|(context, choice)| {
+                let situation = if *context == short.context { short } else { long };
+                let Choice::Play(action) = *choice else { panic!("{choice:?} is nothing to try") };
+                assert!(situation.arm_of(*choice) != situation.default && *context == situation.context);
+                assert_eq!(action.family.algorithm, default(situation).family.algorithm);
+                action
+            })
+            .collect();
+        let [one, other] = actions[..] else { panic!("both or nothing: {found:?}") };
+        assert_eq!(
+            (one.family.protocol, one.channels, one.threads),
+            (other.family.protocol, other.channels, other.threads)
+        );
+        let of_entrant = entrant.traits[4];
+        assert!([one.chunk_log2, other.chunk_log2].contains(&of_entrant), "{entrant:?} {found:?}");
+        have_other_chunks += usize::from(one.chunk_log2 != other.chunk_log2);
+    }
+    assert!(have_other_chunks > 0, "short calls have no long chunks");
+    assert!(alike_in_all(&[short]).is_empty(), "one kind of calls has nothing in common");
 }
