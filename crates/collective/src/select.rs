@@ -102,8 +102,8 @@ fn cheapest_in(
             })
             .collect();
         if topology.hosts() > 1 {
-            let chosen = least_busy(&choices, topology, bytes, costs)?;
-            let least_s = first_of_cheapest(choices.iter().copied())?.seconds;
+            let cheapest = first_of_cheapest(choices.iter().copied())?;
+            let (least_s, chosen) = (cheapest.seconds, least_busy(cheapest, &choices, topology, bytes, costs));
             let Choice { algorithm, tile_bytes, .. } = chosen;
             let (parts, sizes) = (algorithm.parts(topology), tile_sizes.clone());
             let seconds = |bytes, tile_bytes| algorithm.seconds(topology, bytes, tile_bytes, costs);
@@ -136,15 +136,14 @@ fn first_of_cheapest(mut choices: impl Iterator<Item = Choice>) -> Option<Choice
 }
 
 /// Between hosts the cheapest; where ranks share these, of what is about as cheap, that whose busiest port is busy for least.
-fn least_busy(choices: &[Choice], topology: &Topology, bytes: usize, costs: &LinkCosts) -> Option<Choice> {
-    let cheapest = first_of_cheapest(choices.iter().copied())?;
+fn least_busy(cheapest: Choice, choices: &[Choice], topology: &Topology, bytes: usize, costs: &LinkCosts) -> Choice {
     if topology.is_flat() {
-        return Some(cheapest);
+        return cheapest;
     }
     let busy_s = |choice: &Choice| choice.algorithm.busy_seconds(topology, bytes, choice.tile_bytes, costs);
     let close = choices.iter().filter(|choice| choice.seconds <= cheapest.seconds * (1.0 + CLOSE_ACROSS));
     let less = |best: Choice, other: &Choice| if busy_s(other) < busy_s(&best) * (1.0 - TIE) { *other } else { best };
-    Some(close.fold(cheapest, less))
+    close.fold(cheapest, less)
 }
 
 /// Of what is about as cheap as the cheapest, that with the fewest rounds; of those, the cheapest. Between rounds results

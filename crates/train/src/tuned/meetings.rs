@@ -217,7 +217,6 @@ mod tests {
         assert!(believed_s * SHARE >= COLLECTIVES * meetings(1e-6).call_s(0) + DECIDING_S, "{believed_s}");
     }
 
-    /// Ten iterations of a second, which a meeting of a tenth of a millisecond would be worth after each.
     /// A meeting of a millisecond, which calls of a millisecond are worth a hundred times.
     #[test]
     fn who_asks_whether_the_network_has_changed_hurries_and_not_for_ever() {
@@ -237,6 +236,7 @@ mod tests {
         assert_eq!([hurries(true), hurries(true)], [true, false], "two others were worth one");
     }
 
+    /// Ten iterations of a second, which a meeting of a tenth of a millisecond would be worth after each.
     #[test]
     fn where_only_iterations_are_watched_the_ranks_meet_seldom() {
         let every = |are_settled, are_watched| {
