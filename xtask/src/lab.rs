@@ -15,7 +15,8 @@
 //!
 //! A host has namespaces of its own for network, host name, processes, IPC and mounts, so its ranks recognise each other
 //! and nobody else: shared memory and loopback end at the namespace. The switch is a bridge in one more network
-//! namespace; nothing of the machine's own network is touched. `tc tbf` shapes every NIC in both directions.
+//! namespace; nothing of the machine's own network is touched. `tc tbf` shapes every NIC in both directions. What runs on a host
+//! has that host's share of the processors.
 //!
 //! Everything hangs on processes that read a pipe of ours. When we end, however we end, the pipes close, the kernel ends
 //! all processes of the hosts, and the namespaces vanish with what is in them.
@@ -23,6 +24,7 @@
 mod fault;
 mod job;
 mod namespaces;
+mod processors;
 mod shaper;
 
 use std::ffi::OsString;
@@ -106,6 +108,8 @@ pub struct Lab {
     options: LabOptions,
     switch: Namespaces,
     hosts: Vec<Namespaces>,
+    /// Of all hosts.
+    processors: Vec<usize>,
     next_port: AtomicU16,
 }
 
@@ -118,7 +122,9 @@ impl Lab {
         if !rustix::process::geteuid().is_root() {
             return Err(LabError::NotPermitted("network namespaces need root: run it with sudo".into()));
         }
-        for (program, package) in [("ip", "iproute2"), ("tc", "iproute2"), ("unshare", "util-linux")] {
+        for (program, package) in
+            [("ip", "iproute2"), ("tc", "iproute2"), ("unshare", "util-linux"), ("taskset", "util-linux")]
+        {
             let found = Command::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
             if found.is_err() {
                 return Err(LabError::Missing { program, package });
@@ -138,7 +144,8 @@ impl Lab {
         Lab::permitted()?;
         let switch = Namespaces::make("lab-switch")?;
         let hosts = (0..options.hosts).map(|host| Namespaces::make(&host_name(host))).collect::<Result<_, _>>()?;
-        let lab = Lab { options: *options, switch, hosts, next_port: AtomicU16::new(FIRST_PORT) };
+        let (processors, next_port) = (processors::ours(), AtomicU16::new(FIRST_PORT));
+        let lab = Lab { options: *options, switch, hosts, processors, next_port };
         lab.plug_all_in("switch", "port", INTERFACE, options.shaper, address)?;
         Ok(lab)
     }
@@ -219,9 +226,10 @@ impl Lab {
         self.hosts[host].pid()
     }
 
-    /// A program that runs on a host, in our working directory.
+    /// A program that runs on a host, in our working directory, on the host's share of our processors.
     pub fn command(&self, host: usize, program: impl Into<OsString>) -> Command {
-        self.hosts[host].command(program.into())
+        let own = processors::share(host, self.hosts.len(), &self.processors);
+        self.hosts[host].command(program.into(), own)
     }
 
     /// One job: a command line as so many ranks on every host, the first ones on host 0. Each finds its place in the

@@ -9,6 +9,7 @@ mod calls;
 mod clock;
 mod congestion;
 mod followed;
+mod glances;
 mod iterations;
 mod kinds;
 mod leader;
@@ -26,12 +27,13 @@ use std::time::{Duration, Instant};
 use paceline_comm::{CallOptions, CommError, Communicator, Element, Protocol, Reduction, VerifiedProgram};
 use paceline_plan::CollectiveKind;
 use paceline_tune::environment::{Call, CostModel, OwnModel};
-use paceline_tune::{Action, Choice, Congestion, ContextKey, Policy, Schedule, State, Tuner, WireProtocol};
+use paceline_tune::{Action, Choice, Congestion, Context, ContextKey, Policy, Schedule, State, Tuner, WireProtocol};
 
 use by_iterations::Step;
 use clock::Clock;
 pub(crate) use congestion::of_number;
 pub(crate) use followed::rules_elsewhere;
+use glances::Glances;
 pub use iterations::{Iterations, RehearsedIterations, rehearse_iterations};
 use kinds::{Called, Kinds, Order};
 use leader::{Leader, taken};
@@ -57,6 +59,7 @@ pub struct TunedCalls<'a> {
     /// On rank 0.
     leader: Option<Leader>,
     meetings: Meetings,
+    glances: Glances,
     /// The first calls of each context since the ranks have met.
     made: Vec<Made>,
     /// When these began and ended.
@@ -96,6 +99,7 @@ impl<'a> TunedCalls<'a> {
             policies: Policies::default(),
             leader: leads.then(|| Leader::new(seed)),
             meetings: Meetings::new(&costs, topology.hosts(), topology.world()),
+            glances: Glances::default(),
             made: Vec::new(),
             clock: Clock::new(),
             seen: Order::default(),
@@ -292,21 +296,26 @@ impl<'a> TunedCalls<'a> {
     pub fn boundary_after(&mut self, iteration: Duration) -> Result<u64, CommError> {
         self.step.add(iteration);
         // Of calls that follow a policy nothing is learned.
-        if self.followed.is_none() && self.meetings.is_due(self.kinds.called()) {
-            let began = Instant::now();
-            let every = self.meet()?;
-            self.meetings.met(began.elapsed(), every);
+        if self.followed.is_none() {
+            let is_due = self.meetings.is_due(self.kinds.called());
+            let have_changed = !is_due && self.glances.is_due() && self.glances.look(self.communicator, &self.made)?;
+            if is_due || have_changed {
+                let began = Instant::now();
+                let every = self.meet(have_changed)?;
+                self.meetings.met(began.elapsed(), every);
+            }
         }
         self.ended = Instant::now();
         Ok(self.policies.active())
     }
 
-    /// In how many boundaries they meet again.
-    fn meet(&mut self) -> Result<u64, CommError> {
+    /// In how many boundaries they meet again. `at_a_glance`: they do not because it is time, but as calls look changed.
+    fn meet(&mut self, at_a_glance: bool) -> Result<u64, CommError> {
         // Whose turn it is in a schedule counts from here, which is behind the same call on all ranks.
         let (mut made, numbers) = (std::mem::take(&mut self.made), self.kinds.take());
         let mut step = std::mem::take(&mut self.step);
         let seen = f64::from(std::mem::take(&mut self.seen).digest());
+        self.glances.meet(&made, |key| self.policies.current().choice(key, None));
         // The last to come has waited for nobody: its time is the call's. What is no time on one rank is none.
         let times = made.iter().map(|made| made.seconds);
         let head = [seen, -seen, self.meetings.last_here_s(), -step.seconds];
@@ -326,21 +335,38 @@ impl<'a> TunedCalls<'a> {
         made.iter_mut().zip(least_s).for_each(|(made, least_s)| made.seconds = *least_s);
         Clock::lengthen(&mut made, ends);
         self.clock.set(together);
-        let (mut told, mut next) = ([0; 3], None);
-        if let Some(leader) = &mut self.leader {
-            next = leader.next(self.policies.active(), &made, &numbers, &self.model, step);
-            let calls = taken(&made, &numbers, |bytes| self.meetings.call_s(bytes));
-            let seconds = if self.counts_iterations { step.seconds } else { calls.seconds };
-            let (are_settled, are_watched, are_in_doubt) = (leader.is_settled(), !leader.listens(), leader.is_asking());
-            let calls = Calls { are_settled, are_watched, are_in_doubt, seconds, ..calls };
-            let every = self.meetings.plan(least[2], together.elapsed(), calls);
-            let every = i64::try_from(every).unwrap_or(i64::MAX);
-            told = [leader.learning.congestion() as i64, every, leader.listens().into()];
-        }
+        let (next, mut told) = self.lead(&made, &numbers, step, (least[2], together, at_a_glance));
         self.policies.spread(self.communicator, next.as_ref(), &mut told)?;
         self.congestion = of_number(told[0]);
         self.listens = told[2] != 0;
+        self.glances.set(u64::try_from(told[3]).unwrap_or(0));
         Ok(u64::try_from(told[1]).unwrap_or(1))
+    }
+
+    /// The next version, if there is one, and what rank 0 tells with it: how much others are in the way, after how many boundaries they meet and
+    /// glance, and whether calls are learned from. On other ranks nothing. `meeting`: what the last one took, since when all are at this one, and
+    /// whether a glance has called it.
+    fn lead(
+        &mut self,
+        made: &[Made],
+        numbers: &BTreeMap<Context, (u64, State)>,
+        step: Step,
+        (last_s, together, at_a_glance): (f64, Instant, bool),
+    ) -> (Option<Version>, [i64; 4]) {
+        let Some(leader) = &mut self.leader else { return (None, [0; 4]) };
+        let next = leader.next(self.policies.active(), made, numbers, &self.model, step);
+        let calls = taken(made, numbers, |bytes| self.meetings.call_s(bytes));
+        let seconds = if self.counts_iterations { step.seconds } else { calls.seconds };
+        let (are_settled, are_watched, are_in_doubt) = (leader.is_settled(), !leader.listens(), leader.is_asking());
+        let calls = Calls { are_settled, are_watched, are_in_doubt, seconds, ..calls };
+        let every = self.meetings.plan(last_s, together.elapsed(), calls);
+        let was_right = at_a_glance.then_some(are_in_doubt);
+        let glance = self.glances.plan(every, self.meetings.pace(calls), self.meetings.call_s(0), was_right);
+        // Of calls that nobody times nothing can be seen.
+        let all: u64 = numbers.values().map(|(calls, _)| calls).sum();
+        let glance = if leader.listens() && made.len() as u64 == all { glance } else { 0 };
+        let [every, glance] = [every, glance].map(|boundaries| i64::try_from(boundaries).unwrap_or(i64::MAX));
+        (next, [leader.learning.congestion() as i64, every, leader.listens().into(), glance])
     }
 
     fn usage(&self, operation: &str, what: String) -> CommError {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use std::os::unix::process::CommandExt;
 
-use super::LabError;
+use super::{LabError, processors};
 
 /// How long namespaces may take to be there, or to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -69,9 +69,17 @@ impl Namespaces {
         self.pid
     }
 
-    /// A program in all of them, in our working directory.
-    pub(super) fn command(&self, program: OsString) -> Command {
-        let mut command = self.enter(&["--net", "--uts", "--ipc", "--pid", "--mount"]);
+    /// A program in all of them, in our working directory, on these processors; none: on all.
+    pub(super) fn command(&self, program: OsString, processors: &[usize]) -> Command {
+        let mut command = match processors {
+            [] => Command::new("nsenter"),
+            _ => {
+                let mut bound = Command::new("taskset");
+                bound.args(["--cpu-list", &processors::list(processors), "nsenter"]);
+                bound
+            }
+        };
+        self.target(&mut command, &["--net", "--uts", "--ipc", "--pid", "--mount"]);
         // Whoever enters a mount namespace stands at its root.
         let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
         command.args(["sh", "-c", r#"cd "$0" && exec "$@""#]).arg(here).arg(program);
@@ -80,15 +88,14 @@ impl Namespaces {
 
     /// A program that sets their network up, and numbers processes as we do.
     pub(super) fn network_command(&self, program: &str) -> Command {
-        let mut command = self.enter(&["--net"]);
+        let mut command = Command::new("nsenter");
+        self.target(&mut command, &["--net"]);
         command.arg(program);
         command
     }
 
-    fn enter(&self, which: &[&str]) -> Command {
-        let mut command = Command::new("nsenter");
-        command.args(["--target", &self.pid.to_string()]).args(which).arg("--");
-        command
+    fn target(&self, nsenter: &mut Command, which: &[&str]) {
+        nsenter.args(["--target", &self.pid.to_string()]).args(which).arg("--");
     }
 
     /// What `unshare` and the first process had to say; they end.

@@ -5,6 +5,8 @@ use std::time::Duration;
 use paceline_plan::{LinkCost, LinkCosts};
 use paceline_tune::Schedule;
 
+use super::glances::Pace;
+
 /// Meetings take no more than this share of the time of the calls between them.
 pub(crate) const SHARE: f64 = 0.01;
 
@@ -141,6 +143,12 @@ impl Meetings {
             (Some(every), _) => self.passed >= every,
             (None, (calls, seconds)) => calls >= CALLS_MAX || seconds >= self.believed_s(contexts) / self.share,
         }
+    }
+
+    /// Of these calls since the last one, those of a boundary.
+    pub(super) fn pace(&self, calls: Calls) -> Pace {
+        let passed = self.passed.max(1) as f64;
+        Pace { calls: calls.most as f64 / passed, seconds: calls.seconds / passed }
     }
 
     /// What the last one took here. Of all ranks the least counts, that of the one which came last and waited for nobody.

@@ -1,0 +1,243 @@
+//! Between two meetings the ranks ask each other now and then, in two numbers, whether calls still take what they took.
+//!
+//! A meeting takes some small collectives and rank 0's thoughts: calls of half a millisecond are worth one in some hundreds. A network that has
+//! changed would be noticed as late. A glance is one collective; only if each rank has seen a change do they meet at once.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
+use paceline_tune::statistics::median;
+use paceline_tune::{Choice, ContextKey};
+
+use super::Made;
+
+/// Glances take no more than this share of the time of the calls between them.
+const SHARE: f64 = 0.005;
+
+/// There are so many calls of a context between two of them, at least.
+const CALLS_MIN: f64 = 16.0;
+
+/// Two meetings are so many times as far apart as two glances, at least, or a glance is not worth it.
+const WORTH: f64 = 2.0;
+
+/// The last calls that tell, of the context's choice that stands, and how many before the ranks met say what is usual, at most.
+const TELLING: usize = 12;
+const USUAL: usize = 64;
+
+/// By how much they differ if something has changed, as a logarithm: three tenths.
+const CHANGED: f64 = 0.26;
+
+/// So many may be mistaken in a row, and one for every two meetings without.
+const MISTAKES: f64 = 4.0;
+const MISTAKES_EARNED: f64 = 0.5;
+
+/// What a context's calls took on this rank when the ranks met last, and by which choice.
+#[derive(Clone, Copy, Debug)]
+struct Usual {
+    choice: Choice,
+    log_s: f64,
+}
+
+/// The calls of a boundary: of one context at most, and what all of them take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    pub(super) calls: f64,
+    pub(super) seconds: f64,
+}
+
+/// When the ranks glance next, which is the same on all of them, and what a rank has seen.
+#[derive(Debug)]
+pub(super) struct Glances {
+    /// From one to the next, in boundaries, as rank 0 has told; none before it has, and if it says so.
+    every: Option<u64>,
+    passed: u64,
+    /// What the last one took on this rank, and, on rank 0, what one takes.
+    last_s: f64,
+    mean_s: Option<f64>,
+    /// On rank 0.
+    mistakes: f64,
+    usual: BTreeMap<ContextKey, Usual>,
+}
+
+impl Default for Glances {
+    fn default() -> Glances {
+        let usual = BTreeMap::new();
+        Glances { every: None, passed: 0, last_s: f64::INFINITY, mean_s: None, mistakes: MISTAKES, usual }
+    }
+}
+
+impl Glances {
+    /// A boundary at which they do not meet: do they glance?
+    pub(super) fn is_due(&mut self) -> bool {
+        self.passed += 1;
+        let is_due = self.every.is_some_and(|every| self.passed >= every);
+        if is_due {
+            self.passed = 0;
+        }
+        is_due
+    }
+
+    /// Do calls take something else on all ranks than when they met? `made`: the calls on this rank since then.
+    ///
+    /// # Errors
+    /// As [`Communicator::all_reduce`].
+    pub(super) fn look(&mut self, communicator: &Communicator, made: &[Made]) -> Result<bool, CommError> {
+        let began = Instant::now();
+        let mut least = [f64::from(u8::from(self.is_changed(made))), self.last_s];
+        communicator.all_reduce(&mut least, Reduction::Min, &CallOptions::default())?;
+        self.last_s = began.elapsed().as_secs_f64();
+        let [has_changed, last_s] = least;
+        if last_s.is_finite() {
+            self.mean_s = Some(self.mean_s.map_or(last_s, |mean_s| 0.5 * (mean_s + last_s)));
+        }
+        Ok(has_changed > 0.0)
+    }
+
+    /// Do the last calls of a context take another time here than was usual?
+    fn is_changed(&self, made: &[Made]) -> bool {
+        self.usual.iter().any(|(key, usual)| {
+            let is_it = |made: &&Made| made.context.key() == *key && made.choice == usual.choice;
+            let last: Vec<f64> = made.iter().rev().filter(is_it).filter_map(log_s).take(TELLING).collect();
+            last.len() == TELLING && median(&last).is_some_and(|now| (now - usual.log_s).abs() >= CHANGED)
+        })
+    }
+
+    /// They meet: what was usual until here. `made`: as this rank has timed them; `then`: what a context's calls took that were not tried.
+    pub(super) fn meet(&mut self, made: &[Made], then: impl Fn(ContextKey) -> Choice) {
+        self.passed = 0;
+        let mut logs: BTreeMap<ContextKey, Vec<f64>> = BTreeMap::new();
+        for made in made.iter().filter(|made| made.choice == then(made.context.key())) {
+            logs.entry(made.context.key()).or_default().extend(log_s(made));
+        }
+        for (key, logs) in logs {
+            let last = &logs[logs.len().saturating_sub(USUAL)..];
+            if let Some(log_s) = median(last).filter(|_| last.len() >= TELLING) {
+                self.usual.insert(key, Usual { choice: then(key), log_s });
+            }
+        }
+    }
+
+    /// On rank 0: after how many boundaries they glance, if there are `meets_after` until they meet; 0: not at all. `each`: the calls of one boundary;
+    /// `believed_s`: what a glance takes, until one was timed. `was_right`: has something come of the one that has called the ranks together?
+    /// None if none has.
+    pub(super) fn plan(&mut self, meets_after: u64, each: Pace, believed_s: f64, was_right: Option<bool>) -> u64 {
+        self.mistakes = match was_right {
+            Some(false) => (self.mistakes - 1.0).max(0.0),
+            Some(true) => self.mistakes,
+            None => (self.mistakes + MISTAKES_EARNED).min(MISTAKES),
+        };
+        let every = (self.mean_s.unwrap_or(believed_s) / (SHARE * each.seconds)).max(CALLS_MIN / each.calls);
+        let is_worth_it = every.is_finite() && WORTH * every <= meets_after as f64 && self.mistakes >= 1.0;
+        if is_worth_it { every.ceil().max(1.0) as u64 } else { 0 }
+    }
+
+    /// As rank 0 has told.
+    pub(super) fn set(&mut self, every: u64) {
+        self.every = Some(every).filter(|every| *every > 0);
+    }
+}
+
+/// What a call took, if that is known.
+fn log_s(made: &Made) -> Option<f64> {
+    (made.seconds > 0.0 && made.seconds.is_finite()).then(|| made.seconds.ln())
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::Cluster;
+    use paceline_tune::environment::{Call, CostModel, OwnModel};
+    use paceline_tune::{Action, Family, WireProtocol};
+
+    use super::*;
+    use crate::on_ranks::on_ranks;
+    use crate::tuned::tests::CALL;
+
+    /// Calls of so many bytes, one for each of these milliseconds.
+    fn made(bytes: u64, milliseconds: impl IntoIterator<Item = f64>) -> Vec<Made> {
+        let cluster = Cluster::named("study-10gbe:4x1").expect("it is built in");
+        let context = OwnModel::of(&cluster).state(&Call { bytes, ranks: 4, hosts: 4, ..CALL }).context();
+        let call =
+            |ms| Made { context, number: 0, choice: Choice::Default, calls: 1, seconds: 1e-3 * ms, longest: 1.0 };
+        milliseconds.into_iter().map(call).collect()
+    }
+
+    fn after(usual: &[Made]) -> Glances {
+        let mut glances = Glances::default();
+        glances.meet(usual, |_| Choice::Default);
+        glances
+    }
+
+    #[test]
+    fn a_change_is_one_of_the_last_calls_by_three_tenths() {
+        let glances = after(&made(1 << 16, [1.0; 20]));
+        let is_changed = |ms: [f64; 14]| glances.is_changed(&made(1 << 16, ms));
+        assert!(is_changed([1.4; 14]) && is_changed([0.6; 14]) && !is_changed([1.2; 14]) && !is_changed([0.85; 14]));
+        let mut late = [1.0; 14];
+        late[6..11].fill(200.0);
+        assert!(!is_changed(late), "five of twelve are late");
+        late[5..].fill(5.0);
+        assert!(is_changed(late), "nine of twelve are");
+        assert!(!glances.is_changed(&made(1 << 16, [5.0; TELLING - 1])), "those are few");
+    }
+
+    #[test]
+    fn each_context_has_its_own_usual_time_and_what_was_tried_is_not_usual() {
+        let glances = after(&[made(1 << 16, [1.0; 16]), made(1 << 20, [8.0; 16])].concat());
+        assert!(!glances.is_changed(&[made(1 << 16, [1.0; 16]), made(1 << 20, [8.0; 16])].concat()));
+        assert!(glances.is_changed(&[made(1 << 16, [1.0; 16]), made(1 << 20, [40.0; 16])].concat()));
+        assert!(!glances.is_changed(&made(1 << 24, [40.0; 16])), "nobody knows what is usual there");
+        let unknown = made(1 << 16, [f64::NAN; 20]);
+        assert!(!glances.is_changed(&unknown) && after(&unknown).usual.is_empty());
+        let mut tried = Glances::default();
+        let family = Family { algorithm: 1, protocol: WireProtocol::Simple };
+        let stands = Choice::Play(Action { family, channels: 1, threads: 1, chunk_log2: 12 });
+        tried.meet(&made(1 << 16, [1.0; 20]), |_| stands);
+        assert!(tried.usual.is_empty());
+    }
+
+    /// One rank's calls that take longer may be its own affair; a network that has changed all ranks see.
+    #[test]
+    fn ranks_meet_if_all_of_them_see_a_change() {
+        for (slow_ranks, meets) in [(3, true), (2, false), (0, false)] {
+            let seen = on_ranks(3, |communicator| {
+                let mut glances = after(&made(1 << 16, [1.0; 16]));
+                let ms = if communicator.rank() < slow_ranks { 5.0 } else { 1.0 };
+                let looks = [0, 1].map(|_| glances.look(&communicator, &made(1 << 16, [ms; 16])).unwrap());
+                (looks, glances.mean_s)
+            });
+            assert!(seen.iter().all(|(looks, _)| *looks == [meets; 2]), "{slow_ranks}: {seen:?}");
+            assert!(
+                seen.iter().all(|(_, mean_s)| mean_s.is_some() && *mean_s == seen[0].1),
+                "the last one's: {seen:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_glance_takes_its_share_at_most_and_comes_only_where_it_is_worth_it() {
+        let plan = |meets_after: u64, call_s: f64| {
+            let pace = Pace { calls: 1.0, seconds: call_s };
+            Glances::default().plan(meets_after, pace, 1e-4, None)
+        };
+        // A tenth of a millisecond is a two-hundredth of twenty milliseconds.
+        assert_eq!([plan(1000, 1e-3), plan(1000, 5e-4), plan(1000, 1e-2)], [20, 40, CALLS_MIN as u64]);
+        assert_eq!([plan(40, 1e-3), plan(39, 1e-3)], [20, 0]);
+        assert_eq!([plan(1000, 0.0), plan(1000, f64::NAN)], [0, 0]);
+        let mut glances = Glances::default();
+        glances.set(3);
+        let due: Vec<bool> = (0..7).map(|_| glances.is_due()).collect();
+        assert_eq!(due, [false, false, true, false, false, true, false]);
+        glances.set(0);
+        assert!((0..100).all(|_| !glances.is_due()));
+    }
+
+    #[test]
+    fn who_was_mistaken_too_often_does_not_glance_for_a_while() {
+        let mut glances = Glances::default();
+        let mut plan = |was_right| glances.plan(1000, Pace { calls: 1.0, seconds: 1e-3 }, 1e-4, was_right) > 0;
+        let mistaken: Vec<bool> = (0..5).map(|_| plan(Some(false))).collect();
+        assert_eq!(mistaken, [true, true, true, false, false]);
+        assert_eq!([plan(None), plan(None), plan(Some(true)), plan(Some(false))], [false, true, true, false]);
+    }
+}
