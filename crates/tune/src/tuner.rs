@@ -245,8 +245,17 @@ impl Tuner {
 
     /// A call while nothing is in doubt.
     fn follow(&mut self, situation: &Situation, course: &mut Course, (arm, role, seconds): (usize, Role, f64)) {
-        // Calls are compared with what was expected of them; that a model is wrong about a choice is no change, so only those
-        // count that have been measured.
+        let (counts, alarm) = self.compare(situation, course, arm, seconds);
+        if alarm {
+            return self.alarmed(situation, course, (arm, role, seconds));
+        }
+        self.learn(situation, course, (arm, seconds), counts);
+        self.advance(situation, course, arm, role, seconds);
+    }
+
+    /// Compares a call with what was expected of it. That a model is wrong about a choice is no change, so only those count that have been
+    /// measured: does this one, and does it look as if the network had changed?
+    fn compare(&self, situation: &Situation, course: &mut Course, arm: usize, seconds: f64) -> (bool, bool) {
         let expected = self.learner.expected(situation, arm);
         let known_to = EXPECTED.max(expected.noise / EXPECTED_CALLS.sqrt());
         let counts = !matches!(course.phase, Phase::Baseline) && expected.deviation <= known_to;
@@ -255,11 +264,7 @@ impl Tuner {
         }
         let times = seconds / expected.mean.exp();
         let alarm = counts && course.drift.observe(times, expected.deviation, expected.noise);
-        if alarm && situation.arms.len() > 1 {
-            return self.alarmed(situation, course, (arm, role, seconds));
-        }
-        self.learn(situation, course, (arm, seconds), counts);
-        self.advance(situation, course, arm, role, seconds);
+        (counts, alarm && situation.arms.len() > 1)
     }
 
     /// The guard's books, and those of what stands. `tried`: was it decided for this very call?
@@ -277,12 +282,23 @@ impl Tuner {
         }
     }
 
-    /// A further call that a schedule has repeated: it is learned from, and counted by the guard.
+    /// A further call that a schedule has repeated: it is counted by the guard, compared with what was expected, and learned from. (Were it
+    /// only learned from, a network that has changed in the middle of many of them would pass for what is usual when they end.)
     pub fn observe_repeated(&mut self, situation: &Situation, arm: usize, seconds: f64) {
         let Some(mut course) = self.courses.remove(&situation.context) else { return };
         if seconds.is_finite() && seconds > 0.0 && arm < situation.arms.len() {
             self.account(situation, &mut course, (arm, seconds), false);
-            self.learn(situation, &mut course, (arm, seconds), true);
+            let call = (arm, Role::Ordinary, seconds);
+            if !course.is_in_doubt() {
+                match self.compare(situation, &mut course, arm, seconds) {
+                    (_, true) => self.alarmed(situation, &mut course, call),
+                    (counts, false) => self.learn(situation, &mut course, (arm, seconds), counts),
+                }
+            } else if arm == situation.default {
+                self.ask(situation, &mut course, call);
+            } else {
+                self.learn(situation, &mut course, (arm, seconds), true);
+            }
             if arm == situation.default && course.drift.is_calm() && !course.is_in_doubt() {
                 self.show_lateness(situation, &[seconds]);
             }

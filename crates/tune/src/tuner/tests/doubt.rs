@@ -164,3 +164,21 @@ fn what_stands_is_given_up_for_a_default_that_is_better_now() {
         let Standing::Settled(_) = standing(&tuner) else { panic!("seed {seed}: {:?}", standing(&tuner)) };
     }
 }
+
+/// Of many calls between two meetings only the first are decided one by one, and the network changes among the others.
+#[test]
+fn a_change_among_calls_that_a_schedule_repeats_is_noticed() {
+    for (factor, seed) in [5.0, 0.3].into_iter().flat_map(|factor| (0..10).map(move |seed| (factor, seed))) {
+        let (mut tuner, situation) = (Tuner::shipped(seed), situation());
+        let mut random = Random::new(seed, 21);
+        let mut seconds = |factor: f64| factor * 1e-3 * (0.05 * random.normal()).exp();
+        let before_s: Vec<f64> = (0..40).map(|_| seconds(1.0)).collect();
+        tuner.rehearsed(&situation, &[(situation.default, &before_s)], Outcome::NothingBetter);
+        for call in 0..200 {
+            let seconds = seconds(if call < 100 { 1.0 } else { factor });
+            tuner.observe_repeated(&situation, situation.default, seconds);
+            assert!(call >= 100 || course(&tuner).drifts == 0, "seed {seed}, {factor}: call {call}");
+        }
+        assert_eq!(course(&tuner).drifts, 1, "seed {seed}, {factor}");
+    }
+}
