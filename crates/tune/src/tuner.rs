@@ -334,7 +334,7 @@ impl Tuner {
                         let is_of_few = match origin {
                             Origin::Explored => course.has_explored_little(),
                             Origin::Remembered => false,
-                            Origin::RehearsedOfFew => true,
+                            Origin::OfFew => true,
                         };
                         if is_of_few {
                             course.beside = Beside::at_once();
@@ -378,8 +378,10 @@ impl Tuner {
             course.forget_best();
         }
         let rehearsed = course.take_rehearsed().map(|(choice, origin)| (choice, origin, None));
+        // In a network that is new, choices keep their order as a rule.
+        let stood = course.stood.take().map(|choice| (choice, Origin::OfFew, None));
         let of_then = || course.best_of_then().map(|(choice, gain)| (choice, Origin::Remembered, gain));
-        let Some((choice, origin, gain)) = rehearsed.or_else(of_then) else {
+        let Some((choice, origin, gain)) = rehearsed.or_else(of_then).or(stood) else {
             return course.explore(course.to_explore);
         };
         let best = situation.arm_of(choice);

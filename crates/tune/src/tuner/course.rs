@@ -99,6 +99,8 @@ pub struct Course {
     pub(super) to_explore: u64,
     /// What has won a rehearsal: a trial of it comes after the default's, and no exploration.
     rehearsed: Option<(Choice, Origin)>,
+    /// What stood in place of the default when the network changed: choices keep their order as a rule.
+    pub(super) stood: Option<Choice>,
     /// How long it rests when there was nothing to be found.
     rests: u64,
     /// Calls of other choices before it began the last time, and trials in vain of the best of few since then.
@@ -146,8 +148,8 @@ pub(super) enum Origin {
     Explored,
     /// It was the best when the network was like this before, or of a rehearsal of all that is likely to be fast.
     Remembered,
-    /// Of a rehearsal that had no time for all of that.
-    RehearsedOfFew,
+    /// Of a rehearsal that had no time for all of that, or it stood in the network before.
+    OfFew,
 }
 
 /// Why a context stays with the default.
@@ -202,6 +204,7 @@ impl Course {
             networks: Vec::new(),
             to_explore,
             rehearsed: None,
+            stood: None,
             rests: AGAIN,
             explored_before: 0,
             in_vain: 0,
@@ -429,6 +432,9 @@ impl Course {
             _ => to_explore,
         };
         self.drifts += 1;
+        if let Phase::Chosen(_, choice) = self.phase() {
+            self.stood = Some(*choice);
+        }
         self.before = self.level.take();
         self.default = Tally::default();
         self.drift.begin_anew();

@@ -79,9 +79,7 @@ impl Tuner {
         if !default_s.is_empty() {
             let (best, to_explore) = match outcome {
                 Outcome::Gain(arm, _) => (Some((situation.choice(arm), Origin::Remembered)), EXPLORED_AFTER_CHANGE),
-                Outcome::GainOfFew(arm, _) => {
-                    (Some((situation.choice(arm), Origin::RehearsedOfFew)), EXPLORED_AFTER_CHANGE)
-                }
+                Outcome::GainOfFew(arm, _) => (Some((situation.choice(arm), Origin::OfFew)), EXPLORED_AFTER_CHANGE),
                 Outcome::NothingBetter | Outcome::NoSignificantGain => (None, EXPLORED_AFTER_CHANGE),
                 Outcome::Open if default_s.len() < BASELINE => (None, course.to_explore),
                 Outcome::Open => (None, EXPLORED_AGAIN),
