@@ -312,6 +312,9 @@ impl fmt::Display for Lab {
             write!(names, "{}{} {}", if host == 0 { "" } else { ", " }, host_name(host), address(host))?;
         }
         writeln!(f, "lab: {} hosts on one switch: {names}", self.hosts.len())?;
+        let share = |host| processors::list(processors::share(host, self.hosts.len(), &self.processors));
+        let shares: Vec<String> = (0..self.hosts.len()).map(share).collect();
+        writeln!(f, "lab: processors, host by host: {}", shares.join("; "))?;
         write!(f, "lab: every {INTERFACE}, in both directions: tc qdisc {}", shaper)?;
         write!(f, " (at most {:.1} ms in the queue)", shaper.queue_seconds() * 1e3)
     }

@@ -86,6 +86,22 @@ fn ranks_of_different_hosts_share_no_memory_and_all_reduce_over_tcp() {
     assert!(refused.iter().any(|said| said.contains("lab-host")), "hosts have names: {refused:?}");
 }
 
+/// Each host counts on its own processors, and no host on another one's unless there are too few.
+#[test]
+fn each_host_has_its_share_of_the_processors() {
+    let Some(lab) = lab(2) else { return };
+    let allowed = |text: &str| {
+        let list = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("Linux says it");
+        list.trim().to_owned()
+    };
+    let here = allowed(&fs::read_to_string("/proc/self/status").expect("Linux has it"));
+    let hosts: Vec<String> =
+        run(&lab, 1, true, &["cat", "/proc/self/status"]).iter().map(|said| allowed(said)).collect();
+    let are_several = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+    assert!(hosts[0] != hosts[1] && !hosts.contains(&here) || !are_several, "{hosts:?} of {here}");
+    assert!(lab.to_string().contains("processors, host by host"), "{lab}");
+}
+
 #[test]
 fn ranks_of_one_host_share_memory() {
     let Some(lab) = lab(2) else { return };

@@ -2,7 +2,7 @@
 //!
 //! Rank 0 learns. The ranks meet at iteration boundaries, as often as is worth it: they take the minimum of the times of the calls
 //! since the last time, rank 0 makes the next policy of them and broadcasts it, and the minimum of the ranks' versions says whether
-//! it is in force: four small collectives at most, and no other communication.
+//! it is in force: four small collectives at most. In between they glance whether calls take what they took: one more.
 
 mod by_iterations;
 mod calls;
@@ -281,7 +281,8 @@ impl<'a> TunedCalls<'a> {
     /// next policy together, if there is one. Returns the version under which they go on.
     ///
     /// Meetings take about a hundredth of the time of the calls between them (or of the iterations, where these count), however short these are, and down to a quarter of that
-    /// while nothing is open: at most boundaries of short calls nothing is sent.
+    /// while nothing is open: at most boundaries of short calls nothing is sent. Between them ranks glance whether calls have changed, for a
+    /// two-hundredth of that time at most, and meet at once if they have.
     ///
     /// # Errors
     /// As [`Communicator::all_reduce`]; the ranks have not made the same calls.
@@ -315,7 +316,7 @@ impl<'a> TunedCalls<'a> {
         let (mut made, numbers) = (std::mem::take(&mut self.made), self.kinds.take());
         let mut step = std::mem::take(&mut self.step);
         let seen = f64::from(std::mem::take(&mut self.seen).digest());
-        self.glances.meet(&made, |key| self.policies.current().choice(key, None));
+        self.glances.meet(&made, at_a_glance, |key| self.policies.current().choice(key, None));
         // The last to come has waited for nobody: its time is the call's. What is no time on one rank is none.
         let times = made.iter().map(|made| made.seconds);
         let head = [seen, -seen, self.meetings.last_here_s(), -step.seconds];
@@ -354,17 +355,20 @@ impl<'a> TunedCalls<'a> {
         (last_s, together, at_a_glance): (f64, Instant, bool),
     ) -> (Option<Version>, [i64; 4]) {
         let Some(leader) = &mut self.leader else { return (None, [0; 4]) };
+        let before = (leader.learning.drifts(), leader.is_asking());
         let next = leader.next(self.policies.active(), made, numbers, &self.model, step);
+        let has_come_of_it = leader.learning.drifts() > before.0 || leader.is_asking() && !before.1;
         let calls = taken(made, numbers, |bytes| self.meetings.call_s(bytes));
         let seconds = if self.counts_iterations { step.seconds } else { calls.seconds };
         let (are_settled, are_watched, are_in_doubt) = (leader.is_settled(), !leader.listens(), leader.is_asking());
         let calls = Calls { are_settled, are_watched, are_in_doubt, seconds, ..calls };
         let every = self.meetings.plan(last_s, together.elapsed(), calls);
-        let was_right = at_a_glance.then_some(are_in_doubt);
-        let glance = self.glances.plan(every, self.meetings.pace(calls), self.meetings.call_s(0), was_right);
-        // Of calls that nobody times nothing can be seen.
-        let all: u64 = numbers.values().map(|(calls, _)| calls).sum();
-        let glance = if leader.listens() && made.len() as u64 == all { glance } else { 0 };
+        let (pace, was_right) = (self.meetings.pace(calls), at_a_glance.then_some(has_come_of_it));
+        let glance = self.glances.plan(every, pace, self.meetings.call_s(0), was_right);
+        // Of calls that nobody times, to the end, nothing can be seen.
+        let (last, most) = ((pace.calls * every as f64) as u64, calls.most);
+        let is_seen = |(calls, state): &(u64, State)| *calls == most && self.meetings.is_recorded(last, state.bytes);
+        let glance = if leader.listens() && numbers.values().any(is_seen) { glance } else { 0 };
         let [every, glance] = [every, glance].map(|boundaries| i64::try_from(boundaries).unwrap_or(i64::MAX));
         (next, [leader.learning.congestion() as i64, every, leader.listens().into(), glance])
     }

@@ -205,6 +205,12 @@ impl Guard {
         self.look_at_unseen(context);
     }
 
+    /// The default's calls, and how many of them were late.
+    #[cfg(test)]
+    pub(crate) fn late_of_default(&self, context: &Context) -> [f64; 2] {
+        self.watches.get(context).map_or([0.0; 2], |watch| watch.late.late_of_default())
+    }
+
     fn look_at_unseen(&mut self, context: &Context) {
         let Some(watch) = self.watches.get_mut(context) else { return };
         let Some(usual_s) = watch.usual_s else { return };

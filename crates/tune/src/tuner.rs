@@ -285,21 +285,37 @@ impl Tuner {
     /// A further call that a schedule has repeated: it is counted by the guard, compared with what was expected, and learned from. (Were it
     /// only learned from, a network that has changed in the middle of many of them would pass for what is usual when they end.)
     pub fn observe_repeated(&mut self, situation: &Situation, arm: usize, seconds: f64) {
+        self.observe_further(situation, arm, seconds, true);
+    }
+
+    /// The same of a call that somebody else has decided, together with others: these may take something else than what was expected of
+    /// it is from, so it is not compared with that.
+    pub fn observe_elsewhere(&mut self, situation: &Situation, arm: usize, seconds: f64) {
+        self.observe_further(situation, arm, seconds, false);
+    }
+
+    fn observe_further(&mut self, situation: &Situation, arm: usize, seconds: f64, compares: bool) {
         let Some(mut course) = self.courses.remove(&situation.context) else { return };
         if seconds.is_finite() && seconds > 0.0 && arm < situation.arms.len() {
+            let is_default = arm == situation.default;
             self.account(situation, &mut course, (arm, seconds), false);
+            if compares && is_default {
+                course.add_default(seconds);
+            }
             let call = (arm, Role::Ordinary, seconds);
-            if !course.is_in_doubt() {
+            if compares && is_default && course.is_in_doubt() {
+                self.ask(situation, &mut course, call);
+            } else if compares && !course.is_in_doubt() {
                 match self.compare(situation, &mut course, arm, seconds) {
                     (_, true) => self.alarmed(situation, &mut course, call),
                     (counts, false) => self.learn(situation, &mut course, (arm, seconds), counts),
                 }
-            } else if arm == situation.default {
-                self.ask(situation, &mut course, call);
             } else {
                 self.learn(situation, &mut course, (arm, seconds), true);
             }
-            if arm == situation.default && course.drift.is_calm() && !course.is_in_doubt() {
+            if compares {
+                self.show_lateness(situation, &course.calm_down());
+            } else if is_default && course.drift.is_calm() && !course.is_in_doubt() {
                 self.show_lateness(situation, &[seconds]);
             }
             // Its losses are not waited for until something is decided again.
@@ -334,11 +350,15 @@ impl Tuner {
                         let is_of_few = match origin {
                             Origin::Explored => course.has_explored_little(),
                             Origin::Remembered => false,
-                            Origin::OfFew => true,
+                            Origin::OfFew | Origin::Stood => true,
                         };
                         if is_of_few {
                             course.beside = Beside::at_once();
                         }
+                    }
+                    // In the network before it was no such thing, and nothing was explored in this one.
+                    Some(Verdict::NoSignificantGain) if vetoed && origin == Origin::Stood => {
+                        course.explore(EXPLORED_AFTER_CHANGE);
                     }
                     // If it was the network, that will be noticed soon, and what was best in the one before is still known then.
                     Some(Verdict::NoSignificantGain) if vetoed => course.rest(Reason::NoSignificantGain),
@@ -376,10 +396,11 @@ impl Tuner {
         if shift.is_some_and(|shift| shift.abs() <= ALIKE) {
             // The default takes what it took: it is the choice that has changed.
             course.forget_best();
+            course.stood = None;
         }
         let rehearsed = course.take_rehearsed().map(|(choice, origin)| (choice, origin, None));
         // In a network that is new, choices keep their order as a rule.
-        let stood = course.stood.take().map(|choice| (choice, Origin::OfFew, None));
+        let stood = course.stood.take().map(|choice| (choice, Origin::Stood, None));
         let of_then = || course.best_of_then().map(|(choice, gain)| (choice, Origin::Remembered, gain));
         let Some((choice, origin, gain)) = rehearsed.or_else(of_then).or(stood) else {
             return course.explore(course.to_explore);

@@ -75,7 +75,7 @@ impl Namespaces {
             [] => Command::new("nsenter"),
             _ => {
                 let mut bound = Command::new("taskset");
-                bound.args(["--cpu-list", &processors::list(processors), "nsenter"]);
+                bound.args(["-c", &processors::list(processors), "nsenter"]);
                 bound
             }
         };

@@ -58,6 +58,11 @@ impl ByIterations {
         self.whole.is_settled()
     }
 
+    /// Does each context go by its own tuner, and not all of them by what is found out of iterations?
+    pub(super) fn goes_by_calls(&self) -> bool {
+        matches!(self.whole.turn(), Turn::ByCalls)
+    }
+
     /// Do calls tell nothing that is listened to?
     fn is_rehearsed(&self) -> bool {
         self.rehearsed.is_some()
@@ -90,6 +95,7 @@ impl<'a> TunedCalls<'a> {
         self.policies.spread(self.communicator, next.as_ref(), &mut [])?;
         self.kinds.forget();
         self.listens = false;
+        self.glances.set(0);
         // What was rehearsed is no iteration of the job.
         (self.ended, self.step) = (Instant::now(), Step::default());
         Ok(())

@@ -1,7 +1,7 @@
-//! Between two meetings the ranks ask each other now and then, in two numbers, whether calls still take what they took.
+//! Between two meetings the ranks ask each other now and then, in three numbers, whether calls still take what they took.
 //!
 //! A meeting takes some small collectives and rank 0's thoughts: calls of half a millisecond are worth one in some hundreds. A network that has
-//! changed would be noticed as late. A glance is one collective; only if each rank has seen a change do they meet at once.
+//! changed would be noticed as late. A glance is one collective; only if each rank has seen the same change do they meet at once.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -78,42 +78,54 @@ impl Glances {
         is_due
     }
 
-    /// Do calls take something else on all ranks than when they met? `made`: the calls on this rank since then.
+    /// Do calls take longer on all ranks than when they met, or less on all of them? (A rank that waits for another one takes longer, and that
+    /// one less.) `made`: the calls on this rank since then.
     ///
     /// # Errors
     /// As [`Communicator::all_reduce`].
     pub(super) fn look(&mut self, communicator: &Communicator, made: &[Made]) -> Result<bool, CommError> {
         let began = Instant::now();
-        let mut least = [f64::from(u8::from(self.is_changed(made))), self.last_s];
+        let [longer, less] = self.changes(made).map(|is_so| f64::from(u8::from(is_so)));
+        let mut least = [longer, less, self.last_s];
         communicator.all_reduce(&mut least, Reduction::Min, &CallOptions::default())?;
         self.last_s = began.elapsed().as_secs_f64();
-        let [has_changed, last_s] = least;
+        let [longer, less, last_s] = least;
         if last_s.is_finite() {
             self.mean_s = Some(self.mean_s.map_or(last_s, |mean_s| 0.5 * (mean_s + last_s)));
         }
-        Ok(has_changed > 0.0)
+        Ok(longer > 0.0 || less > 0.0)
     }
 
-    /// Do the last calls of a context take another time here than was usual?
-    fn is_changed(&self, made: &[Made]) -> bool {
-        self.usual.iter().any(|(key, usual)| {
+    /// Do the last calls of some context take longer here than was usual, and of some less?
+    fn changes(&self, made: &[Made]) -> [bool; 2] {
+        let mut changes = [false; 2];
+        for (key, usual) in &self.usual {
             let is_it = |made: &&Made| made.context.key() == *key && made.choice == usual.choice;
             let last: Vec<f64> = made.iter().rev().filter(is_it).filter_map(log_s).take(TELLING).collect();
-            last.len() == TELLING && median(&last).is_some_and(|now| (now - usual.log_s).abs() >= CHANGED)
-        })
+            if let Some(now) = median(&last).filter(|_| last.len() == TELLING) {
+                changes[0] |= now - usual.log_s >= CHANGED;
+                changes[1] |= usual.log_s - now >= CHANGED;
+            }
+        }
+        changes
     }
 
-    /// They meet: what was usual until here. `made`: as this rank has timed them; `then`: what a context's calls took that were not tried.
-    pub(super) fn meet(&mut self, made: &[Made], then: impl Fn(ContextKey) -> Choice) {
+    /// They meet: what was usual until here, or, if a glance has called them, since something has changed. `made`: as this rank has timed them;
+    /// `then`: what a context's calls took that were not tried.
+    pub(super) fn meet(&mut self, made: &[Made], at_a_glance: bool, then: impl Fn(ContextKey) -> Choice) {
         self.passed = 0;
         let mut logs: BTreeMap<ContextKey, Vec<f64>> = BTreeMap::new();
-        for made in made.iter().filter(|made| made.choice == then(made.context.key())) {
-            logs.entry(made.context.key()).or_default().extend(log_s(made));
+        for made in made {
+            let logs = logs.entry(made.context.key()).or_default();
+            logs.extend(log_s(made).filter(|_| made.choice == then(made.context.key())));
         }
+        let counted = if at_a_glance { TELLING } else { USUAL };
         for (key, logs) in logs {
-            let last = &logs[logs.len().saturating_sub(USUAL)..];
-            if let Some(log_s) = median(last).filter(|_| last.len() >= TELLING) {
-                self.usual.insert(key, Usual { choice: then(key), log_s });
+            let last = &logs[logs.len().saturating_sub(counted)..];
+            match median(last) {
+                Some(log_s) if last.len() >= TELLING => _ = self.usual.insert(key, Usual { choice: then(key), log_s }),
+                // So few were made that nobody knows.
+                _ => _ = self.usual.remove(&key),
             }
         }
     }
@@ -127,8 +139,13 @@ impl Glances {
             Some(true) => self.mistakes,
             None => (self.mistakes + MISTAKES_EARNED).min(MISTAKES),
         };
-        let every = (self.mean_s.unwrap_or(believed_s) / (SHARE * each.seconds)).max(CALLS_MIN / each.calls);
-        let is_worth_it = every.is_finite() && WORTH * every <= meets_after as f64 && self.mistakes >= 1.0;
+        let [for_share, for_calls] =
+            [self.mean_s.unwrap_or(believed_s) / (SHARE * each.seconds), CALLS_MIN / each.calls];
+        let every = for_share.max(for_calls);
+        let is_worth_it = for_share.is_finite()
+            && for_calls.is_finite()
+            && WORTH * every <= meets_after as f64
+            && self.mistakes >= 1.0;
         if is_worth_it { every.ceil().max(1.0) as u64 } else { 0 }
     }
 
@@ -164,54 +181,74 @@ mod tests {
 
     fn after(usual: &[Made]) -> Glances {
         let mut glances = Glances::default();
-        glances.meet(usual, |_| Choice::Default);
+        glances.meet(usual, false, |_| Choice::Default);
         glances
+    }
+
+    fn is_changed(glances: &Glances, made: &[Made]) -> bool {
+        glances.changes(made) != [false; 2]
     }
 
     #[test]
     fn a_change_is_one_of_the_last_calls_by_three_tenths() {
         let glances = after(&made(1 << 16, [1.0; 20]));
-        let is_changed = |ms: [f64; 14]| glances.is_changed(&made(1 << 16, ms));
+        let is_changed = |ms: [f64; 14]| is_changed(&glances, &made(1 << 16, ms));
+        assert_eq!(glances.changes(&made(1 << 16, [1.4; 14])), [true, false]);
+        assert_eq!(glances.changes(&made(1 << 16, [0.6; 14])), [false, true]);
         assert!(is_changed([1.4; 14]) && is_changed([0.6; 14]) && !is_changed([1.2; 14]) && !is_changed([0.85; 14]));
         let mut late = [1.0; 14];
         late[6..11].fill(200.0);
         assert!(!is_changed(late), "five of twelve are late");
         late[5..].fill(5.0);
         assert!(is_changed(late), "nine of twelve are");
-        assert!(!glances.is_changed(&made(1 << 16, [5.0; TELLING - 1])), "those are few");
+        assert_eq!(glances.changes(&made(1 << 16, [5.0; TELLING - 1])), [false; 2], "those are few");
     }
 
     #[test]
     fn each_context_has_its_own_usual_time_and_what_was_tried_is_not_usual() {
         let glances = after(&[made(1 << 16, [1.0; 16]), made(1 << 20, [8.0; 16])].concat());
-        assert!(!glances.is_changed(&[made(1 << 16, [1.0; 16]), made(1 << 20, [8.0; 16])].concat()));
-        assert!(glances.is_changed(&[made(1 << 16, [1.0; 16]), made(1 << 20, [40.0; 16])].concat()));
-        assert!(!glances.is_changed(&made(1 << 24, [40.0; 16])), "nobody knows what is usual there");
+        assert!(!is_changed(&glances, &[made(1 << 16, [1.0; 16]), made(1 << 20, [8.0; 16])].concat()));
+        assert!(is_changed(&glances, &[made(1 << 16, [1.0; 16]), made(1 << 20, [40.0; 16])].concat()));
+        assert!(!is_changed(&glances, &made(1 << 24, [40.0; 16])), "nobody knows what is usual there");
         let unknown = made(1 << 16, [f64::NAN; 20]);
-        assert!(!glances.is_changed(&unknown) && after(&unknown).usual.is_empty());
+        assert!(!is_changed(&glances, &unknown) && after(&unknown).usual.is_empty());
         let mut tried = Glances::default();
         let family = Family { algorithm: 1, protocol: WireProtocol::Simple };
         let stands = Choice::Play(Action { family, channels: 1, threads: 1, chunk_log2: 12 });
-        tried.meet(&made(1 << 16, [1.0; 20]), |_| stands);
+        tried.meet(&made(1 << 16, [1.0; 20]), false, |_| stands);
         assert!(tried.usual.is_empty());
     }
 
-    /// One rank's calls that take longer may be its own affair; a network that has changed all ranks see.
+    /// One rank's calls that take longer may be its own affair, as where it waits for another one; a network that has changed all ranks see.
     #[test]
-    fn ranks_meet_if_all_of_them_see_a_change() {
-        for (slow_ranks, meets) in [(3, true), (2, false), (0, false)] {
+    fn ranks_meet_if_all_of_them_see_the_same_change() {
+        let cases =
+            [([5.0; 3], true), ([0.4; 3], true), ([5.0, 5.0, 1.0], false), ([5.0, 0.4, 5.0], false), ([1.0; 3], false)];
+        for (ms, meets) in cases {
             let seen = on_ranks(3, |communicator| {
                 let mut glances = after(&made(1 << 16, [1.0; 16]));
-                let ms = if communicator.rank() < slow_ranks { 5.0 } else { 1.0 };
-                let looks = [0, 1].map(|_| glances.look(&communicator, &made(1 << 16, [ms; 16])).unwrap());
+                let made = made(1 << 16, [ms[communicator.rank()]; 16]);
+                let looks = [0, 1].map(|_| glances.look(&communicator, &made).unwrap());
                 (looks, glances.mean_s)
             });
-            assert!(seen.iter().all(|(looks, _)| *looks == [meets; 2]), "{slow_ranks}: {seen:?}");
+            assert!(seen.iter().all(|(looks, _)| *looks == [meets; 2]), "{ms:?}: {seen:?}");
             assert!(
                 seen.iter().all(|(_, mean_s)| mean_s.is_some() && *mean_s == seen[0].1),
                 "the last one's: {seen:?}"
             );
         }
+    }
+
+    /// Who has met as something has changed does not meet again for that.
+    #[test]
+    fn after_a_change_that_is_usual_which_came_with_it() {
+        let mut glances = after(&made(1 << 16, [1.0; 30]));
+        let since = made(1 << 16, [[1.0; 40], [5.0; 40]].concat()[..60].to_vec());
+        assert!(is_changed(&glances, &since));
+        glances.meet(&since, true, |_| Choice::Default);
+        assert!(!is_changed(&glances, &made(1 << 16, [5.0; 16])) && is_changed(&glances, &made(1 << 16, [1.0; 16])));
+        glances.meet(&made(1 << 16, [5.0; 6]), false, |_| Choice::Default);
+        assert!(!is_changed(&glances, &made(1 << 16, [1.0; 16])), "of six calls nobody knows");
     }
 
     #[test]

@@ -89,7 +89,8 @@ impl Leader {
         }
         self.learning.observe_congestion(made, &mut self.situations);
         if self.listens() {
-            self.learning.learn(made, &self.situations);
+            let by_calls = self.by_iterations.as_ref().is_none_or(ByIterations::goes_by_calls);
+            self.learning.learn(made, &self.situations, by_calls);
         }
         self.judge_iterations(step, numbers);
         let all = self.plays_by_iterations(|leader| leader.plays_by_calls(made, numbers));

@@ -70,8 +70,8 @@ impl Learning {
         self.observed.level()
     }
 
-    /// Learns from calls that have been made since the ranks last met.
-    pub(crate) fn learn(&mut self, made: &[Made], situations: &Situations) {
+    /// Learns from calls that have been made since the ranks last met. `by_calls`: did each context go by its own tuner then?
+    pub(crate) fn learn(&mut self, made: &[Made], situations: &Situations, by_calls: bool) {
         let mut called = BTreeSet::new();
         for made in made {
             let Some(situation) = situation_of(situations, &made.context) else { continue };
@@ -85,9 +85,10 @@ impl Learning {
                 Some(decision) => {
                     // It was decided for another policy than the one under which the call was made.
                     self.tuner.observe(situation, decision, f64::NAN);
-                    self.tuner.observe_repeated(situation, arm, made.seconds);
+                    self.tuner.observe_elsewhere(situation, arm, made.seconds);
                 }
-                None => self.tuner.observe_repeated(situation, arm, made.seconds),
+                None if by_calls => self.tuner.observe_repeated(situation, arm, made.seconds),
+                None => self.tuner.observe_elsewhere(situation, arm, made.seconds),
             }
             self.count(made, arm);
         }
@@ -309,7 +310,7 @@ mod tests {
             Made { context: situation.context, number, choice, calls: 1, seconds: seconds(choice), longest: 1.0 }
         };
         let made: Vec<Made> = (0..made as u64).map(call).collect();
-        learning.learn(&made, situations);
+        learning.learn(&made, situations, true);
         made
     }
 
@@ -389,7 +390,7 @@ mod tests {
                 Made { context: situation.context, number, choice, calls: 40, seconds, longest }
             };
             let made: Vec<Made> = (0..16).map(call).collect();
-            learning.learn(&made, &situations);
+            learning.learn(&made, &situations, true);
         }
         let stands = learning.stands(&situation.context);
         assert!(out.is_some() && stands != Choice::Default && Some(stands) != out, "{out:?}, {stands:?}");

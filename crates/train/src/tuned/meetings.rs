@@ -189,7 +189,9 @@ impl Meetings {
         } else {
             (self.hurries + HURRIES_EARNED).min(HURRIES)
         };
-        every.min(GROWS * passed).ceil().max(1.0) as u64
+        // Where a glance has called them early, it is what was planned that grows.
+        let before = passed.max(self.every.unwrap_or(0) as f64);
+        every.min(GROWS * before).ceil().max(1.0) as u64
     }
 
     /// They have met, which took so long here, and meet again after so many boundaries.

@@ -1,3 +1,4 @@
+mod glances;
 mod iterations;
 mod one_more;
 mod splits;

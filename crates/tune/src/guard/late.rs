@@ -124,6 +124,12 @@ impl Lateness {
         self.of_default.calls >= (0.5 * self.of_chosen.calls).clamp(FEW, ENOUGH)
     }
 
+    /// Of the default's calls, how many were late.
+    #[cfg(test)]
+    pub(super) fn late_of_default(&self) -> [f64; 2] {
+        [self.of_default.calls, self.of_default.late]
+    }
+
     /// Is the default late now and then?
     pub(super) fn is_of_default(&self) -> bool {
         self.of_default.late >= 0.5

@@ -32,8 +32,7 @@ const IN_VAIN: u64 = 2;
 /// So many networks that there were are remembered.
 const NETWORKS: usize = 8;
 
-/// Two networks are the same if the default takes the same time in them, up to this difference of the logarithm: more than five
-/// calls of a noisy network differ from each other in the mean, and less than what is a change.
+/// Two networks are the same if the default's times differ by no more, as logarithms: those of five calls in noise do, and a change is more.
 pub(super) const ALIKE: f64 = 0.15;
 
 /// So many of the default's last calls say what it takes while all is as it was, and from so many on they say it: five calls that all
@@ -41,9 +40,8 @@ pub(super) const ALIKE: f64 = 0.15;
 const CALM_CALLS: usize = 31;
 const CALM_ENOUGH: usize = 12;
 
-/// The network has changed if the default's calls differ from those before by so much, in the median of the logarithm, and would so seldom
-/// do so by chance: once in a thousand cases, shared by the three times that they are looked at. (Of five and twelve calls that needs five
-/// that are all beyond all others.)
+/// The network has changed if the default's calls differ from those before by so much, in the median of the logarithm, and would so seldom by
+/// chance: once in a thousand cases, shared by three looks. (Of five and twelve calls that needs five beyond all others.)
 const CHANGED: f64 = 0.095_310_18;
 const BY_CHANCE: f64 = 0.001 / 3.0;
 
@@ -148,8 +146,10 @@ pub(super) enum Origin {
     Explored,
     /// It was the best when the network was like this before, or of a rehearsal of all that is likely to be fast.
     Remembered,
-    /// Of a rehearsal that had no time for all of that, or it stood in the network before.
+    /// Of a rehearsal that had no time for all of that.
     OfFew,
+    /// It stood in another network, before that has changed.
+    Stood,
 }
 
 /// Why a context stays with the default.
@@ -309,7 +309,7 @@ impl Course {
         self.is_in_doubt() || self.drift.is_suspicious()
     }
 
-    /// Is the default called to find out whether the network has changed, or what it takes now that it has? Everything else waits for that.
+    /// Is the default called to find out whether the network has changed, or what it takes now? Everything else waits for that.
     pub fn is_asking(&self) -> bool {
         self.is_in_doubt() || self.is_measured_anew()
     }

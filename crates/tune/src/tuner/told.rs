@@ -52,7 +52,7 @@ impl Tuner {
     }
 
     /// Somebody has seen from elsewhere that the network is another one, while all calls of a context were the default's, of which
-    /// [`Tuner::observe_repeated`] was told: it begins anew.
+    /// [`Tuner::observe_elsewhere`] was told: it begins anew.
     pub fn changed(&mut self, situation: &Situation) {
         let Some(mut course) = self.courses.remove(&situation.context) else { return };
         if situation.arms.len() > 1 {

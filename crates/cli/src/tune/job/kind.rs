@@ -80,7 +80,7 @@ impl Kind {
             tuner.observe(&self.situation, decision, mean_s);
         } else {
             self.pending = Some(decision);
-            tuner.observe_repeated(&self.situation, arm, mean_s);
+            tuner.observe_elsewhere(&self.situation, arm, mean_s);
         }
         let drifts = tuner.course(&self.situation.context).map_or(0, |course| course.drifts);
         self.ledger.count(drifts, arm, seconds.len() as u64, seconds.iter().sum());

@@ -89,7 +89,7 @@ impl Leader {
             let (version, (iterations, recorded)) = (Some(self.published.clone()), self.said);
             return Turn { version, iterations, recorded, settled: settled(&self.whole) };
         }
-        self.learning.learn(ended.made, ended.situations);
+        self.learning.learn(ended.made, ended.situations, true);
         self.judge(ended);
         let (plays, iterations, recorded) = self.plays(ended);
         self.said = (iterations, recorded);

@@ -132,7 +132,7 @@ impl Leader {
             let decisions = self.decisions.get_mut(context);
             match decisions.and_then(|decisions| decisions.get_mut(*number)?.take()) {
                 Some(decision) => self.tuner.observe(situation, decision, *mean_s),
-                None => self.tuner.observe_repeated(situation, arm, *mean_s),
+                None => self.tuner.observe_elsewhere(situation, arm, *mean_s),
             }
         }
         situations.values().for_each(|situation| self.forget(situation));

@@ -95,3 +95,26 @@ fn what_was_late_rests_until_the_default_had_calls_enough() {
     let asked = ask(&mut tuner);
     assert!(asked < 5 && !third_stands(&tuner), "given up as soon as that is known, whoever decides next: {asked}");
 }
+
+/// Of the default's calls that a schedule repeats, each counts once, late or not.
+#[test]
+fn what_is_late_of_the_default_is_seen_in_calls_that_are_repeated() {
+    let situation = situation();
+    for seed in 0..10 {
+        let (mut tuner, mut random) = (Tuner::shipped(seed), Random::new(seed, 23));
+        let before_s: Vec<f64> = (0..40).map(|_| 1e-3 * (0.02 * random.normal()).exp()).collect();
+        tuner.rehearsed(&situation, &[(situation.default, &before_s)], Outcome::NothingBetter);
+        let [calls, late] = tuner.guard.late_of_default(&situation.context);
+        let stalls: Vec<u64> = (0..600).filter(|&call| is_late(30, seed, call)).collect();
+        for call in 0..600 {
+            let more_s = if stalls.contains(&call) { STALLED_S } else { 0.0 };
+            tuner.observe_repeated(&situation, situation.default, 1e-3 * (0.02 * random.normal()).exp() + more_s);
+        }
+        let [now, seen] = tuner.guard.late_of_default(&situation.context);
+        // Those of the last calls wait while something is suspected.
+        let (counted, seen, all) = (now - calls, seen - late, stalls.len() as f64);
+        assert!(counted <= 600.0 && counted >= 560.0, "seed {seed}: {counted} calls counted");
+        assert!(seen <= all && seen >= all - 2.0, "seed {seed}: {seen} of {all}");
+        assert_eq!(tuner.courses().next().expect("a context").1.drifts, 0, "seed {seed}");
+    }
+}
