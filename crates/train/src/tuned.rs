@@ -345,8 +345,8 @@ impl<'a> TunedCalls<'a> {
     }
 
     /// The next version, if there is one, and what rank 0 tells with it: how much others are in the way, after how many boundaries they meet and
-    /// glance, and whether calls are learned from. On other ranks nothing. `meeting`: what the last one took, since when all are at this one, and
-    /// whether a glance has called it.
+    /// glance, and whether calls are learned from. On other ranks nothing. `last_s`: what the last meeting took; `together`: since when all are at this
+    /// one; `at_a_glance`: has a glance called it?
     fn lead(
         &mut self,
         made: &[Made],

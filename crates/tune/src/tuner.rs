@@ -282,48 +282,6 @@ impl Tuner {
         }
     }
 
-    /// A further call that a schedule has repeated: it is counted by the guard, compared with what was expected, and learned from. (Were it
-    /// only learned from, a network that has changed in the middle of many of them would pass for what is usual when they end.)
-    pub fn observe_repeated(&mut self, situation: &Situation, arm: usize, seconds: f64) {
-        self.observe_further(situation, arm, seconds, true);
-    }
-
-    /// The same of a call that somebody else has decided, together with others: these may take something else than what was expected of
-    /// it is from, so it is not compared with that.
-    pub fn observe_elsewhere(&mut self, situation: &Situation, arm: usize, seconds: f64) {
-        self.observe_further(situation, arm, seconds, false);
-    }
-
-    fn observe_further(&mut self, situation: &Situation, arm: usize, seconds: f64, compares: bool) {
-        let Some(mut course) = self.courses.remove(&situation.context) else { return };
-        if seconds.is_finite() && seconds > 0.0 && arm < situation.arms.len() {
-            let is_default = arm == situation.default;
-            self.account(situation, &mut course, (arm, seconds), false);
-            if compares && is_default {
-                course.add_default(seconds);
-            }
-            let call = (arm, Role::Ordinary, seconds);
-            if compares && is_default && course.is_in_doubt() {
-                self.ask(situation, &mut course, call);
-            } else if compares && !course.is_in_doubt() {
-                match self.compare(situation, &mut course, arm, seconds) {
-                    (_, true) => self.alarmed(situation, &mut course, call),
-                    (counts, false) => self.learn(situation, &mut course, (arm, seconds), counts),
-                }
-            } else {
-                self.learn(situation, &mut course, (arm, seconds), true);
-            }
-            if compares {
-                self.show_lateness(situation, &course.calm_down());
-            } else if is_default && course.drift.is_calm() && !course.is_in_doubt() {
-                self.show_lateness(situation, &[seconds]);
-            }
-            // Its losses are not waited for until something is decided again.
-            self.revert_if_too_much(situation, &mut course);
-        }
-        self.courses.insert(situation.context, course);
-    }
-
     fn advance(&mut self, situation: &Situation, course: &mut Course, arm: usize, role: Role, seconds: f64) {
         match &mut course.phase {
             Phase::Baseline => {

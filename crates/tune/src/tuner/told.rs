@@ -1,10 +1,62 @@
 //! What a tuner is told besides the times of the calls that it has decided, and what it says besides its decisions.
 
-use super::{Course, Standing, Tuner};
+use super::{Course, Role, Standing, Tuner};
 use crate::action::{Choice, Situation};
 use crate::state::Context;
 
 impl Tuner {
+    /// A further call that a schedule has repeated: it is counted by the guard, compared with what was expected, and learned from. (Were it
+    /// only learned from, a network that has changed in the middle of many of them would pass for what is usual when they end.)
+    pub fn observe_repeated(&mut self, situation: &Situation, arm: usize, seconds: f64) {
+        self.observe_further(situation, (arm, seconds), Tuner::take_repeated);
+    }
+
+    /// The same of a call that somebody else has decided, together with others: these may take something else than what was expected of
+    /// it is from, so it is not compared with that.
+    pub fn observe_elsewhere(&mut self, situation: &Situation, arm: usize, seconds: f64) {
+        self.observe_further(situation, (arm, seconds), Tuner::take_from_elsewhere);
+    }
+
+    /// A call that no decision waits for: it is counted, and taken in as `take` says.
+    fn observe_further(
+        &mut self,
+        situation: &Situation,
+        (arm, seconds): (usize, f64),
+        take: fn(&mut Tuner, &Situation, &mut Course, (usize, f64)),
+    ) {
+        let Some(mut course) = self.courses.remove(&situation.context) else { return };
+        if seconds.is_finite() && seconds > 0.0 && arm < situation.arms.len() {
+            self.account(situation, &mut course, (arm, seconds), false);
+            take(self, situation, &mut course, (arm, seconds));
+            // Its losses are not waited for until something is decided again.
+            self.revert_if_too_much(situation, &mut course);
+        }
+        self.courses.insert(situation.context, course);
+    }
+
+    fn take_repeated(&mut self, situation: &Situation, course: &mut Course, (arm, seconds): (usize, f64)) {
+        let (is_default, call) = (arm == situation.default, (arm, Role::Ordinary, seconds));
+        if is_default {
+            course.add_default(seconds);
+        }
+        match course.is_in_doubt() {
+            true if is_default => self.ask(situation, course, call),
+            true => self.learn(situation, course, (arm, seconds), true),
+            false => match self.compare(situation, course, arm, seconds) {
+                (_, true) => self.alarmed(situation, course, call),
+                (counts, false) => self.learn(situation, course, (arm, seconds), counts),
+            },
+        }
+        self.show_lateness(situation, &course.calm_down());
+    }
+
+    fn take_from_elsewhere(&mut self, situation: &Situation, course: &mut Course, (arm, seconds): (usize, f64)) {
+        self.learn(situation, course, (arm, seconds), true);
+        if arm == situation.default && course.drift.is_calm() && !course.is_in_doubt() {
+            self.show_lateness(situation, &[seconds]);
+        }
+    }
+
     /// Does what stands in a context have to show that it is not late of itself? Until then the default is called in its place.
     pub fn is_on_probation(&self, context: &Context) -> bool {
         self.guard.is_on_probation(context)
