@@ -38,6 +38,9 @@ const CANDIDATES: usize = 3;
 /// TCP then waits for 200 ms, and shows nothing of it in a trial.
 const ENDURANCE_CALLS: usize = 256;
 
+/// Times of what is usual that are late: by the first, one may just have waited for a processor; by the others, for a lost packet.
+const LATE: [f64; 3] = [VETO, 8.0 * VETO, 64.0 * VETO];
+
 /// Where the default is late, too, what has won may be late so much oftener as chance would have it in one case of five.
 const ENDURANCE_CHANCE: f64 = 0.2;
 
@@ -318,11 +321,13 @@ fn look_better(finish: &Finish) -> Vec<usize> {
 /// Where the default is never late, one late call is too many: what it costs is certain, and what others would save is not.
 fn has_endured(default_s: &[f64], candidate_s: &[f64]) -> bool {
     let Some(usual_s) = median(default_s) else { return true };
-    let late = |seconds: &[f64]| seconds.iter().filter(|seconds| **seconds > VETO * usual_s).count() as u64;
+    let not_oftener_late = |times: &f64| {
+        let late = |seconds: &[f64]| seconds.iter().filter(|seconds| **seconds > times * usual_s).count() as u64;
+        let (own, of_default) = (late(candidate_s), late(default_s));
+        own <= of_default || of_default > 0 && binomial_tail(own + of_default, own, 0.5) >= ENDURANCE_CHANCE
+    };
     let sum = |seconds: &[f64]| seconds.iter().sum::<f64>();
-    let (own, of_default) = (late(candidate_s), late(default_s));
-    let may_be_chance = || of_default > 0 && binomial_tail(own + of_default, own, 0.5) >= ENDURANCE_CHANCE;
-    own <= of_default || may_be_chance() || sum(candidate_s) <= (1.0 - WORTHWHILE) * sum(default_s)
+    LATE.iter().all(not_oftener_late) || sum(candidate_s) <= (1.0 - WORTHWHILE) * sum(default_s)
 }
 
 /// How a tuner takes in what was measured, by arm, and what that has shown.

@@ -89,6 +89,8 @@ fn who_is_late_oftener_has_to_save_more_than_that_costs() {
         (calls(1, 1e-3), calls(1, 0.9e-3), true),
         (calls(2, 1e-3), calls(4, 0.9e-3), true),
         (calls(1, 1e-3), calls(5, 0.9e-3), false),
+        // As often late as the default, by much more.
+        ([vec![4e-3; 5], calls(0, 1e-3)].concat(), calls(4, 0.9e-3), false),
         // Late calls that cost less than the others save.
         (calls(0, 50e-3), calls(2, 20e-3), true),
     ] {
