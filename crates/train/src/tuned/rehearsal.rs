@@ -417,16 +417,19 @@ impl TunedCalls<'_> {
         self.made.reserve(Schedule::LENGTH_MAX);
         let state = self.state(collective, bytes, call);
         self.rehearse(&state, limit, |tuned, choice| {
-            let (options, program) = tuned.played(choice, collective, &CallOptions::default());
-            play(tuned.communicator, &options, program)
+            timed(tuned.communicator, choice, &mut |choice| {
+                let (options, program) = tuned.played(choice, collective, &CallOptions::default());
+                play(tuned.communicator, &options, program)
+            })
         })
     }
 
+    /// `play`: seconds of this rank; all ranks begin it together.
     fn rehearse(
         &mut self,
         state: &State,
         limit: Duration,
-        mut play: impl FnMut(&Self, Choice) -> Result<(), CommError>,
+        mut play: impl FnMut(&Self, Choice) -> Result<f64, CommError>,
     ) -> Result<Rehearsed, CommError> {
         let context = state.context();
         if let Some(leader) = &mut self.leader {
@@ -440,7 +443,7 @@ impl TunedCalls<'_> {
         // Who plays needs all but the leader.
         let mut leader = self.leader.take();
         let level = || leader.as_mut().map_or(0.0, |leader| leader.learning.tuner.next_level());
-        let outcome = rehearsal.run(level, &mut |choice| play(self, choice));
+        let outcome = rehearsal.run_timed(level, &mut |choice| play(self, choice));
         self.leader = leader;
         let outcome = outcome?;
         let next = match (&mut self.leader, &situation) {
