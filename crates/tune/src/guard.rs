@@ -18,7 +18,7 @@ use crate::action::{Action, Situation};
 use crate::learner::Belief;
 use crate::prior::Budget;
 use crate::state::Context;
-use crate::statistics::{mean_and_error, median};
+use crate::statistics::{Last, mean_and_error, median_of_sorted};
 use crate::trial::INTERRUPTED;
 
 /// What is modelled to take so many times as long as the best is never tried.
@@ -60,7 +60,7 @@ struct Watch {
     vetoed: BTreeSet<Action>,
     late: Lateness,
     /// The default's last seconds.
-    default_s: VecDeque<f64>,
+    default_s: Last<REMEMBERED>,
     /// What follows of them: [`Watch::reckon_usual_s`].
     usual_s: Option<f64>,
     /// The most that a call of what stands has taken more than the default; no more than what counts of an interrupted one.
@@ -173,14 +173,14 @@ impl Guard {
         watch.calls += 1;
         if arm == situation.default {
             let is_first = watch.usual_s.is_none();
-            push(&mut watch.default_s, seconds, REMEMBERED);
+            watch.default_s.add(seconds);
             watch.usual_s = watch.reckon_usual_s();
             // What is allowed follows from what is usual: late calls are no reason to allow more.
             let counted = |seconds: f64| watch.usual_s.map_or(seconds, |usual_s| seconds.min(VETO * usual_s));
             let counted_s = counted(seconds);
             // Of those before it was known.
-            let before = watch.default_s.iter().rev().skip(1).filter(|_| is_first);
-            let too_much_s: f64 = before.map(|&before_s| before_s - counted(before_s)).sum();
+            let before = watch.default_s.by_age().rev().skip(1).filter(|_| is_first);
+            let too_much_s: f64 = before.map(|before_s| before_s - counted(before_s)).sum();
             for account in self.accounts(&situation.context) {
                 account.add(counted_s);
                 account.usual_s -= too_much_s;
@@ -354,7 +354,7 @@ impl Guard {
     /// The default was measured again, after [`Guard::forget`]: this is what it takes now. Its calls have been counted.
     pub fn measured_again(&mut self, context: &Context, default_s: &[f64]) {
         let watch = self.watches.entry(*context).or_default();
-        default_s.iter().for_each(|&seconds| push(&mut watch.default_s, seconds, REMEMBERED));
+        default_s.iter().for_each(|&seconds| watch.default_s.add(seconds));
         watch.usual_s = watch.reckon_usual_s();
         self.look_at_unseen(context);
         self.settle(context);
@@ -383,22 +383,24 @@ impl Watch {
     /// long. It is the mean that counts, as promises are about sums; but a straggler says little about it, and then the median is the
     /// better lower end (by ranks: David and Nagaraja, "Order statistics", 2003, section 7.1), as times lean to the slow side.
     fn reckon_usual_s(&self) -> Option<f64> {
-        if self.default_s.len() < DEFAULTS_FIRST {
+        let sorted = self.default_s.by_size();
+        if sorted.len() < DEFAULTS_FIRST {
             return None;
         }
-        let middle_s = median(&self.default_s.iter().copied().collect::<Vec<f64>>())?;
-        let mut sorted: Vec<f64> =
-            self.default_s.iter().copied().filter(|&seconds| !late::is_late(seconds, middle_s)).collect();
-        sorted.sort_by(f64::total_cmp);
+        let middle_s = median_of_sorted(sorted)?;
+        let sorted = &sorted[..sorted.partition_point(|&seconds| !late::is_late(seconds, middle_s))];
         let count = sorted.len() as f64;
         let rank = 0.5 * (count - DOUBTED * count.sqrt()).max(0.0);
         let median = sorted.get(rank as usize).copied()?;
-        let mean = mean_and_error(&sorted).filter(|_| sorted.len() >= MANY).map(|(mean, error)| mean - DOUBTED * error);
+        let mean = mean_and_error(sorted).filter(|_| sorted.len() >= MANY).map(|(mean, error)| mean - DOUBTED * error);
         Some(mean.map_or(median, |mean| mean.max(median)))
     }
 
     fn remember(&mut self, seconds: f64, usual_s: f64, booked_s: f64) {
-        push(&mut self.recent, Played { call: self.calls, seconds, usual_s, booked_s }, UNNOTICED);
+        self.recent.push_back(Played { call: self.calls, seconds, usual_s, booked_s });
+        if self.recent.len() > UNNOTICED {
+            self.recent.pop_front();
+        }
     }
 
     fn has_out(&self) -> bool {
@@ -407,13 +409,6 @@ impl Watch {
 
     fn is_out(&self, action: &Action) -> bool {
         self.vetoed.contains(action) || self.late.is_out(action)
-    }
-}
-
-fn push<T>(last: &mut VecDeque<T>, value: T, length: usize) {
-    last.push_back(value);
-    if last.len() > length {
-        last.pop_front();
     }
 }
 

@@ -1,5 +1,9 @@
 //! Means that forget, and a test of pairs that assumes nothing about how times are distributed.
 
+mod middle;
+
+pub use middle::{Last, Middle};
+
 /// Mean and variance of a stream, in which what is older weighs less.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
@@ -146,7 +150,7 @@ pub fn aligned_ranks(rows: &[[f64; 3]], column: usize) -> f64 {
     };
     let aligned: Vec<[f64; 3]> = rows.iter().map(aligned).collect();
     let mut sorted: Vec<f64> = aligned.iter().flatten().copied().collect();
-    sorted.sort_by(f64::total_cmp);
+    sorted.sort_unstable_by(f64::total_cmp);
     // Twice the rank, from 0 on, which is whole: equal values share theirs.
     let rank = |value: f64| {
         sorted.partition_point(|other| *other < value) + sorted.partition_point(|other| *other <= value) - 1
@@ -164,7 +168,7 @@ pub fn rank_sum(one: &[f64], other: &[f64]) -> f64 {
         return 1.0;
     }
     let mut sorted = [one, other].concat();
-    sorted.sort_by(f64::total_cmp);
+    sorted.sort_unstable_by(f64::total_cmp);
     // Twice the rank, from 0 on, which is whole: equal values share theirs.
     let rank = |value: f64| sorted.partition_point(|it| *it < value) + sorted.partition_point(|it| *it <= value) - 1;
     let ranks: Vec<usize> = sorted.iter().map(|&value| rank(value)).collect();
@@ -215,8 +219,13 @@ pub fn mean_and_error(values: &[f64]) -> Option<(f64, f64)> {
 
 /// The middle value; None of nothing.
 pub fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
-    sorted.sort_by(f64::total_cmp);
+    let mut values: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
+    values.sort_unstable_by(f64::total_cmp);
+    median_of_sorted(&values)
+}
+
+/// The same of values that follow each other by size.
+pub fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     let middle = sorted.len() / 2;
     match sorted.len() {
         0 => None,
@@ -225,58 +234,11 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The median of the means of all pairs, each value with itself included: the middle of values most of which are symmetric about it. Three
-/// in ten may be anything, and of normal ones it knows almost as much as the mean does, the median two thirds (Hodges and Lehmann,
-/// "Estimates of location based on rank tests", 1963). None of nothing. O(n²·log n) for n values.
-pub fn pseudo_median(values: &[f64]) -> Option<f64> {
-    let pairs = (0..values.len()).flat_map(|one| (one..values.len()).map(move |other| (one, other)));
-    median(&pairs.map(|(one, other)| 0.5 * (values[one] + values[other])).collect::<Vec<f64>>())
-}
-
-/// The standard deviation of normal values that are as far from their middle as the middle one of these is: half of them may be anything
-/// (Hampel, "The influence curve and its role in robust estimation", 1974). None of nothing.
-pub fn median_deviation(values: &[f64], middle: f64) -> Option<f64> {
-    median(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<f64>>()).map(|away| 1.4826 * away)
-}
-
-/// Where the middle of values is, and by how much they vary about it: late ones move neither.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Middle {
-    /// The middle: [`pseudo_median`].
-    pub value: f64,
-    /// The standard deviation that they would have if all were like those in the middle: [`median_deviation`].
-    pub deviation: f64,
-    /// How many there are.
-    pub count: usize,
-}
-
-/// What is said of so many deviations is said of nearly all normal values: a mean that is further off, of so many, has been moved.
-const NEARLY_ALL: f64 = 2.0;
-
-impl Middle {
-    /// Of values; None of nothing.
-    pub fn of(values: &[f64]) -> Option<Middle> {
-        let value = pseudo_median(values)?;
-        Some(Middle { value, deviation: median_deviation(values, value)?, count: values.len() })
-    }
-
-    /// What is left of a mean of these values, and of others before them, that late ones may have moved.
-    pub fn mean(&self, mean: f64) -> f64 {
-        let off = NEARLY_ALL * self.deviation / (self.count as f64).sqrt();
-        mean.clamp(self.value - off, self.value + off)
-    }
-
-    /// The same of a variance.
-    pub fn variance(&self, variance: f64) -> f64 {
-        variance.min((NEARLY_ALL * self.deviation).powi(2))
-    }
-}
-
 /// How far the median may be off: 1.57·(interquartile range)/√n, about a 95 % interval to each side (McGill, Tukey and
 /// Larsen, "Variations of box plots", 1978). Infinite for fewer than four values.
 pub fn median_margin(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
+    sorted.sort_unstable_by(f64::total_cmp);
     let count = sorted.len();
     if count < 4 {
         return f64::INFINITY;
@@ -410,15 +372,6 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median_margin(&[1.0; 3]), f64::INFINITY);
         assert_eq!(median_margin(&[2.0; 16]), 0.0);
-        // Of -1, 0, 1, 2 and 1000 the fifteen means have their middle at 1 (by hand), which three of five are 1 away from or less.
-        let late = [1000.0, 0.0, -1.0, 2.0, 1.0];
-        assert_eq!((pseudo_median(&late), median_deviation(&late, 1.0)), (Some(1.0), Some(1.4826)));
-        assert_eq!((pseudo_median(&[]), median_deviation(&[], 0.0)), (None, None));
-        let middle = Middle::of(&late).expect("five values");
-        assert_eq!(middle, Middle { value: 1.0, deviation: 1.4826, count: 5 });
-        // Of five, a mean is within 2·1.4826/√5.
-        assert!(middle.mean(1.3) == 1.3 && (middle.mean(200.4) - 2.326_078).abs() < 1e-5);
-        assert!(middle.variance(2.0) == 2.0 && (middle.variance(1e6) - 8.792_4).abs() < 1e-3);
     }
 
     #[test]
@@ -430,17 +383,5 @@ mod tests {
         // Of 100,000, two deviations of 68.9 more than the 5,000 that are expected, and ten.
         let beyond = |deviations: f64| binomial_tail(100_000, (5_000.0 + 68.9 * deviations) as u64, 0.05);
         assert!((beyond(2.0) - 0.0235).abs() < 1e-3 && beyond(10.0) < 1e-9, "{}", beyond(2.0));
-    }
-
-    #[test]
-    fn the_middle_of_normal_values_is_known_almost_as_well_as_their_mean() {
-        let (mut random, mut of_mean, mut of_middle, mut spread) = (Random::new(8, 0), 0.0, 0.0, 0.0);
-        for _ in 0..2000 {
-            let values: Vec<f64> = (0..15).map(|_| random.normal()).collect();
-            of_mean += (values.iter().sum::<f64>() / 15.0).powi(2);
-            of_middle += pseudo_median(&values).expect("15 values").powi(2);
-            spread += median_deviation(&values, 0.0).expect("15 values") / 2000.0;
-        }
-        assert!(of_middle < 1.15 * of_mean && (0.9..1.1).contains(&spread), "{of_mean}, {of_middle}, {spread}");
     }
 }

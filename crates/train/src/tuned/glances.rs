@@ -131,16 +131,16 @@ impl Glances {
     }
 
     /// On rank 0: after how many boundaries they glance, if there are `meets_after` until they meet; 0: not at all. `each`: the calls of one boundary;
-    /// `believed_s`: what a glance takes, until one was timed. `was_right`: has something come of the one that has called the ranks together?
-    /// None if none has.
+    /// `believed_s`: what a glance takes at least, whatever was timed, which is the time of the rank that came last and found what all others had
+    /// sent. `was_right`: has something come of the one that has called the ranks together? None if none has.
     pub(super) fn plan(&mut self, meets_after: u64, each: Pace, believed_s: f64, was_right: Option<bool>) -> u64 {
         self.mistakes = match was_right {
             Some(false) => (self.mistakes - 1.0).max(0.0),
             Some(true) => self.mistakes,
             None => (self.mistakes + MISTAKES_EARNED).min(MISTAKES),
         };
-        let [for_share, for_calls] =
-            [self.mean_s.unwrap_or(believed_s) / (SHARE * each.seconds), CALLS_MIN / each.calls];
+        let takes_s = self.mean_s.map_or(believed_s, |mean_s| mean_s.max(believed_s));
+        let [for_share, for_calls] = [takes_s / (SHARE * each.seconds), CALLS_MIN / each.calls];
         let every = for_share.max(for_calls);
         let is_worth_it = for_share.is_finite()
             && for_calls.is_finite()
@@ -261,6 +261,12 @@ mod tests {
         assert_eq!([plan(1000, 1e-3), plan(1000, 5e-4), plan(1000, 1e-2)], [20, 40, CALLS_MIN as u64]);
         assert_eq!([plan(40, 1e-3), plan(39, 1e-3)], [20, 0]);
         assert_eq!([plan(1000, 0.0), plan(1000, f64::NAN)], [0, 0]);
+        // What was timed is the rank's that came last, which the others have waited for.
+        let of_the_last = |mean_s| {
+            let mut glances = Glances { mean_s: Some(mean_s), ..Glances::default() };
+            glances.plan(1000, Pace { calls: 1.0, seconds: 1e-3 }, 1e-4, None)
+        };
+        assert_eq!([2e-5, 2e-4].map(of_the_last), [20, 40]);
         let mut glances = Glances::default();
         glances.set(3);
         let due: Vec<bool> = (0..7).map(|_| glances.is_due()).collect();

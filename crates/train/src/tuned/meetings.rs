@@ -36,6 +36,10 @@ const HURRIES_EARNED: f64 = 0.5;
 /// What rank 0 is believed to need for its decisions about a context, in seconds, until a meeting has been timed.
 const DECIDING_S: f64 = 50e-6;
 
+/// And about each call that was timed. Where calls are so short that this is much of what they take themselves, it is not waited for longer than
+/// for all else: nothing would be learned.
+const LEARNING_S: f64 = 4e-6;
+
 /// Collectives of a meeting, at most.
 const COLLECTIVES: f64 = 4.0;
 
@@ -63,8 +67,8 @@ pub(super) struct Meetings {
     every: Option<u64>,
     /// Boundaries since the last one.
     passed: u64,
-    /// Until the first, calls, and the seconds that they are believed to have taken.
-    before: (u64, f64),
+    /// Until the first, calls, those that are timed, and the seconds that all are believed to have taken.
+    before: (u64, u64, f64),
     /// What the last one took on this rank; infinite if there was none.
     last_here_s: f64,
     /// What one takes, on average of the last ones; on rank 0.
@@ -99,7 +103,7 @@ impl Meetings {
             rounds: world.next_power_of_two().ilog2().into(),
             every: None,
             passed: 0,
-            before: (0, 0.0),
+            before: (0, 0, 0.0),
             last_here_s: f64::INFINITY,
             mean_s: None,
             hurries: HURRIES,
@@ -115,8 +119,9 @@ impl Meetings {
     /// A call of so many bytes was made.
     pub(super) fn called(&mut self, bytes: u64) {
         if self.every.is_none() {
-            let (calls, seconds) = self.before;
-            self.before = (calls + 1, seconds + self.call_s(bytes));
+            let (calls, timed, seconds) = self.before;
+            let is_timed = self.is_recorded(timed, bytes);
+            self.before = (calls + 1, timed + u64::from(is_timed), seconds + self.call_s(bytes));
         }
     }
 
@@ -131,9 +136,10 @@ impl Meetings {
         number < Schedule::LENGTH_MAX as u64 || number < RECORDED_MAX && self.call_s(bytes) >= RECORDED_S
     }
 
-    /// About what a meeting takes, of so many contexts.
-    fn believed_s(&self, contexts: usize) -> f64 {
-        COLLECTIVES * self.call_s(0) + DECIDING_S * contexts as f64
+    /// About what a meeting takes, of so many contexts and calls that were timed.
+    fn believed_s(&self, contexts: usize, timed: u64) -> f64 {
+        let meeting_s = COLLECTIVES * self.call_s(0) + DECIDING_S * contexts as f64;
+        meeting_s + meeting_s.min(LEARNING_S * timed as f64)
     }
 
     /// A boundary: do the ranks meet? `contexts` have been called since they did.
@@ -141,7 +147,9 @@ impl Meetings {
         self.passed += 1;
         match (self.every, self.before) {
             (Some(every), _) => self.passed >= every,
-            (None, (calls, seconds)) => calls >= CALLS_MAX || seconds >= self.believed_s(contexts) / self.share,
+            (None, (calls, timed, seconds)) => {
+                calls >= CALLS_MAX || seconds >= self.believed_s(contexts, timed) / self.share
+            }
         }
     }
 
@@ -160,7 +168,8 @@ impl Meetings {
     /// `so_far`: what this one has, since all were there.
     pub(super) fn plan(&mut self, last_s: f64, so_far: Duration, calls: Calls) -> u64 {
         let known = self.mean_s.filter(|_| last_s.is_finite());
-        let mean_s = known.map_or_else(|| so_far.as_secs_f64() + self.believed_s(0), |mean_s| 0.5 * (mean_s + last_s));
+        let mean_s =
+            known.map_or_else(|| so_far.as_secs_f64() + self.believed_s(0, 0), |mean_s| 0.5 * (mean_s + last_s));
         self.mean_s = Some(mean_s);
         let passed = self.passed.max(1) as f64;
         if calls.most == 0 {

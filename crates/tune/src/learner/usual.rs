@@ -1,8 +1,6 @@
 //! What calls of an arm usually take: a single late call moves their mean, and by how much they seem to vary, but not their middle.
 
-use std::collections::VecDeque;
-
-use crate::statistics::Middle;
+use crate::statistics::{Last, Middle};
 
 /// So many of the last calls count: four of them may be late.
 const LAST: usize = 15;
@@ -13,7 +11,7 @@ const ENOUGH: usize = 5;
 /// The last calls of an arm, as logarithms.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Usual {
-    last: VecDeque<f64>,
+    last: Last<LAST>,
     /// Of them: it is asked for more often than it changes. None of few.
     middle: Option<Middle>,
 }
@@ -21,16 +19,14 @@ pub(super) struct Usual {
 impl Usual {
     /// A further call.
     pub(super) fn add(&mut self, value: f64) {
-        self.last.push_back(value);
-        if self.last.len() > LAST {
-            self.last.pop_front();
-        }
-        self.middle = self.reckon();
+        self.last.add(value);
+        let sorted = self.last.by_size();
+        self.middle = if sorted.len() < ENOUGH { None } else { Middle::of_sorted(sorted) };
     }
 
     /// All of them took so much less.
     pub(super) fn lower(&mut self, by: f64) {
-        self.last.iter_mut().for_each(|value| *value -= by);
+        self.last.lower(by);
         self.middle.iter_mut().for_each(|middle| middle.value -= by);
     }
 
@@ -43,14 +39,6 @@ impl Usual {
     /// None of few calls.
     pub(super) fn middle(&self) -> Option<Middle> {
         self.middle
-    }
-
-    fn reckon(&self) -> Option<Middle> {
-        if self.last.len() < ENOUGH {
-            return None;
-        }
-        let last: Vec<f64> = self.last.iter().copied().collect();
-        Middle::of(&last)
     }
 }
 
