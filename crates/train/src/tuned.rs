@@ -298,6 +298,9 @@ impl<'a> TunedCalls<'a> {
         self.step.add(iteration);
         // Of calls that follow a policy nothing is learned.
         if self.followed.is_none() {
+            if !self.clock.is_compared() {
+                self.clock.compare(self.communicator)?;
+            }
             let is_due = self.meetings.is_due(self.kinds.called());
             let have_changed = !is_due && self.glances.is_due() && self.glances.look(self.communicator, &self.made)?;
             if is_due || have_changed {
@@ -317,7 +320,7 @@ impl<'a> TunedCalls<'a> {
         let mut step = std::mem::take(&mut self.step);
         let seen = f64::from(std::mem::take(&mut self.seen).digest());
         self.glances.meet(&made, at_a_glance, |key| self.policies.current().choice(key, None));
-        // The last to come has waited for nobody: its time is the call's. What is no time on one rank is none.
+        // Where one rank has no time, there is none.
         let times = made.iter().map(|made| made.seconds);
         let head = [seen, -seen, self.meetings.last_here_s(), -step.seconds];
         let mut least: Vec<f64> = head.into_iter().chain(times).collect();
@@ -335,17 +338,20 @@ impl<'a> TunedCalls<'a> {
         let (least_s, ends) = least[4..].split_at(made.len());
         made.iter_mut().zip(least_s).for_each(|(made, least_s)| made.seconds = *least_s);
         Clock::lengthen(&mut made, ends);
-        self.clock.set(together);
+        self.clock.met();
         let (next, mut told) = self.lead(&made, &numbers, step, (least[2], together, at_a_glance));
         self.policies.spread(self.communicator, next.as_ref(), &mut told)?;
         self.congestion = of_number(told[0]);
         self.listens = told[2] != 0;
         self.glances.set(u64::try_from(told[3]).unwrap_or(0));
+        if told[4] != 0 {
+            self.clock.compare(self.communicator)?;
+        }
         Ok(u64::try_from(told[1]).unwrap_or(1))
     }
 
     /// The next version, if there is one, and what rank 0 tells with it: how much others are in the way, after how many boundaries they meet and
-    /// glance, and whether calls are learned from. On other ranks nothing. `last_s`: what the last meeting took; `together`: since when all are at this
+    /// glance, whether calls are learned from, and whether clocks are compared again. On other ranks nothing. `last_s`: what the last meeting took; `together`: since when all are at this
     /// one; `at_a_glance`: has a glance called it?
     fn lead(
         &mut self,
@@ -353,8 +359,8 @@ impl<'a> TunedCalls<'a> {
         numbers: &BTreeMap<Context, (u64, State)>,
         step: Step,
         (last_s, together, at_a_glance): (f64, Instant, bool),
-    ) -> (Option<Version>, [i64; 4]) {
-        let Some(leader) = &mut self.leader else { return (None, [0; 4]) };
+    ) -> (Option<Version>, [i64; 5]) {
+        let Some(leader) = &mut self.leader else { return (None, [0; 5]) };
         let before = (leader.learning.drifts(), leader.is_asking());
         let next = leader.next(self.policies.active(), made, numbers, &self.model, step);
         let has_come_of_it = leader.learning.drifts() > before.0 || leader.is_asking() && !before.1;
@@ -370,7 +376,8 @@ impl<'a> TunedCalls<'a> {
         let is_seen = |(calls, state): &(u64, State)| *calls == most && self.meetings.is_recorded(last, state.bytes);
         let glance = if leader.listens() && numbers.values().any(is_seen) { glance } else { 0 };
         let [every, glance] = [every, glance].map(|boundaries| i64::try_from(boundaries).unwrap_or(i64::MAX));
-        (next, [leader.learning.congestion() as i64, every, leader.listens().into(), glance])
+        let compares = self.clock.is_old(self.communicator);
+        (next, [leader.learning.congestion() as i64, every, leader.listens().into(), glance, compares.into()])
     }
 
     fn usage(&self, operation: &str, what: String) -> CommError {

@@ -4,6 +4,8 @@
 //! a short call itself, and only as far as the default's time pays for what is tried. Before the job, a tenth of a second is thousands of
 //! short calls, and nothing is lost by bad ones.
 
+mod outcome;
+
 use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, CommError, Communicator, Element, Reduction, VerifiedProgram};
@@ -18,11 +20,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::TunedCalls;
-use super::clock::lengthened;
 use super::leader::Leader;
 use super::learning::{situation_of, typical_situation};
 use super::policies::{Plays, Version};
 use super::race::{Finish, agree, race};
+pub(crate) use outcome::Outcome;
+use outcome::{Took, as_in_a_job};
 
 /// The race for the best may take such a share of the time; the rest is for the trial of what has won it.
 const FOR_RACE: f64 = 0.6;
@@ -62,8 +65,8 @@ pub struct Rehearsed {
 /// Makes a call once, as a choice says.
 pub(super) type Play<'p> = &'p mut dyn FnMut(Choice) -> Result<(), CommError>;
 
-/// The same; seconds of this rank. All ranks begin it together.
-type Timed<'p> = &'p mut dyn FnMut(Choice) -> Result<f64, CommError>;
+/// The same, and what it took. All ranks begin it together.
+type Timed<'p> = &'p mut dyn FnMut(Choice) -> Result<Took, CommError>;
 
 /// Calls of one kind, rehearsed by all ranks.
 pub(crate) struct Rehearsal<'a> {
@@ -72,16 +75,6 @@ pub(crate) struct Rehearsal<'a> {
     pub(super) contestants: Vec<(Choice, Entrant)>,
     began: Instant,
     limit_s: f64,
-}
-
-/// What came out.
-pub(crate) struct Outcome {
-    pub(crate) rehearsed: Rehearsed,
-    contestants: Vec<(Choice, Entrant)>,
-    /// By contestant, seconds of its calls as a job takes them: the least of all ranks.
-    least_s: Vec<Vec<f64>>,
-    /// By contestant, not by arm.
-    shown: Shown,
 }
 
 impl<'a> Rehearsal<'a> {
@@ -111,27 +104,27 @@ impl<'a> Rehearsal<'a> {
     /// Those of the calls.
     pub(crate) fn run(self, level: impl FnMut() -> f64, play: Play<'_>) -> Result<Outcome, CommError> {
         let communicator = self.communicator;
-        self.run_timed(level, &mut |choice| timed(communicator, choice, &mut *play))
+        self.run_timed(level, &mut |choice| timed(communicator, choice, &mut *play).map(Took::from))
     }
 
     /// The same, of calls that whoever makes them has timed.
     fn run_timed(self, mut level: impl FnMut() -> f64, play: Timed<'_>) -> Result<Outcome, CommError> {
         let entrants: Vec<Entrant> = self.contestants.iter().map(|(_, entrant)| *entrant).collect();
-        let mut own_s: Vec<Vec<f64>> = vec![Vec::new(); entrants.len()];
+        let mut own: Vec<Vec<Took>> = vec![Vec::new(); entrants.len()];
         let finish = race(self.communicator, &entrants, FOR_RACE * self.limit_s, &mut |number| {
-            let seconds = play(self.contestants[number].0)?;
-            own_s[number].push(seconds);
-            Ok(seconds)
+            let took = play(self.contestants[number].0)?;
+            own[number].push(took);
+            Ok(took.seconds)
         })?;
         // What the race does not count, as it was there to prepare something, does not count here.
-        for (own_s, counted) in own_s.iter_mut().zip(&finish.seconds) {
-            own_s.drain(..own_s.len().saturating_sub(counted.len()));
+        for (own, counted) in own.iter_mut().zip(&finish.seconds) {
+            own.drain(..own.len().saturating_sub(counted.len()));
         }
         let (shown, is_complete) = match &look_better(&finish)[..] {
             [] if finish.is_enough => (Shown::NothingBetter, finish.is_complete),
             [] => (Shown::Open, false),
             better => {
-                let found = self.best_that_endures(better, &mut level, &mut own_s, &mut *play)?;
+                let found = self.best_that_endures(better, &mut level, &mut own, &mut *play)?;
                 let shown = match found {
                     Some(Some((best, gain))) if finish.is_enough => Shown::Gain(best, gain),
                     Some(Some((best, gain))) => Shown::GainOfFew(best, gain),
@@ -141,7 +134,7 @@ impl<'a> Rehearsal<'a> {
                 (shown, finish.is_complete && found.is_some())
             }
         };
-        let least_s = self.least(own_s)?;
+        let all_s = as_in_a_job(self.communicator, &own)?;
         let mut seconds = [self.began.elapsed().as_secs_f64()];
         agree(self.communicator, &mut seconds)?;
         let chosen = match shown {
@@ -150,7 +143,7 @@ impl<'a> Rehearsal<'a> {
         };
         let (choices, called) = (self.contestants.len(), finish.called);
         let rehearsed = Rehearsed { choices, called, is_complete, chosen, seconds: seconds[0] };
-        Ok(Outcome { rehearsed, contestants: self.contestants, least_s, shown })
+        Ok(Outcome { rehearsed, contestants: self.contestants, all_s, shown })
     }
 
     /// The first of these that wins a trial against the default and is not late oftener, and by how much it is faster. None inside: there
@@ -159,18 +152,18 @@ impl<'a> Rehearsal<'a> {
         &self,
         better: &[usize],
         level: &mut dyn FnMut() -> f64,
-        own_s: &mut [Vec<f64>],
+        own: &mut [Vec<Took>],
         play: Timed<'_>,
     ) -> Result<Option<Option<(usize, Gain)>>, CommError> {
         for &candidate in better {
             let mut verdict = Some(Verdict::NoSignificantGain);
             for _ in 0..TRIALS {
                 if verdict == Some(Verdict::NoSignificantGain) {
-                    verdict = self.try_out(candidate, level, own_s, &mut *play)?;
+                    verdict = self.try_out(candidate, level, own, &mut *play)?;
                 }
             }
             match verdict {
-                Some(Verdict::Gain(gain)) if self.endures(candidate, own_s, &mut *play)? => {
+                Some(Verdict::Gain(gain)) if self.endures(candidate, own, &mut *play)? => {
                     return Ok(Some(Some((candidate, gain))));
                 }
                 Some(Verdict::Gain(_)) => {}
@@ -181,14 +174,15 @@ impl<'a> Rehearsal<'a> {
         Ok(Some(None))
     }
 
-    /// What has won its trial is called on, by turns with the default, as long as there is time. Adds this rank's times to `own_s`.
-    fn endures(&self, candidate: usize, own_s: &mut [Vec<f64>], play: Timed<'_>) -> Result<bool, CommError> {
+    /// What has won its trial is called on, by turns with the default, as long as there is time. Adds this rank's times to `own`.
+    fn endures(&self, candidate: usize, own: &mut [Vec<Took>], play: Timed<'_>) -> Result<bool, CommError> {
         let mut all_s: [Vec<f64>; 2] = Default::default();
         for _ in 0..ENDURANCE_CALLS {
             let mut agreed = [0.0, 0.0, self.began.elapsed().as_secs_f64()];
             for (contestant, seconds) in [0, candidate].into_iter().zip(&mut agreed) {
-                *seconds = play(self.contestants[contestant].0)?;
-                own_s[contestant].push(*seconds);
+                let took = play(self.contestants[contestant].0)?;
+                own[contestant].push(took);
+                *seconds = took.seconds;
             }
             agree(self.communicator, &mut agreed)?;
             all_s.iter_mut().zip(agreed).for_each(|(all_s, seconds)| all_s.push(seconds));
@@ -199,23 +193,12 @@ impl<'a> Rehearsal<'a> {
         Ok(has_endured(&all_s[0], &all_s[1]))
     }
 
-    /// Of each call what a job takes it for: the least time of all ranks, as whoever came last has waited for nobody, and until the last has
-    /// ended if that was late. (All of them begin together.)
-    fn least(&self, mut own_s: Vec<Vec<f64>>) -> Result<Vec<Vec<f64>>, CommError> {
-        let (mut least_s, mut longest_s) = (own_s.concat(), own_s.concat());
-        self.communicator.all_reduce(&mut least_s, Reduction::Min, &CallOptions::default())?;
-        agree(self.communicator, &mut longest_s)?;
-        let all_s = least_s.into_iter().zip(longest_s).map(|(least_s, longest_s)| lengthened(least_s, longest_s));
-        own_s.iter_mut().flatten().zip(all_s).for_each(|(seconds, agreed_s)| *seconds = agreed_s);
-        Ok(own_s)
-    }
-
-    /// A trial of a candidate against the default; None if its time is over first. Adds this rank's times to `own_s`.
+    /// A trial of a candidate against the default; None if its time is over first. Adds this rank's times to `own`.
     fn try_out(
         &self,
         candidate: usize,
         level: &mut dyn FnMut() -> f64,
-        own_s: &mut [Vec<f64>],
+        own: &mut [Vec<Took>],
         play: Timed<'_>,
     ) -> Result<Option<Verdict>, CommError> {
         // The order of its calls need not be a secret: it must be the same on all ranks, as all of them see the same times.
@@ -226,10 +209,10 @@ impl<'a> Rehearsal<'a> {
             let (mut sides, mut agreed) = (Vec::new(), Vec::new());
             while let Some((side, block)) = trial.next(&mut random) {
                 let contestant = if side == Side::Candidate { candidate } else { 0 };
-                let seconds = play(self.contestants[contestant].0)?;
-                own_s[contestant].push(seconds);
+                let took = play(self.contestants[contestant].0)?;
+                own[contestant].push(took);
                 sides.push((side, block));
-                agreed.push(seconds);
+                agreed.push(took.seconds);
                 if trial.is_between_blocks() {
                     break;
                 }
@@ -330,20 +313,6 @@ fn has_endured(default_s: &[f64], candidate_s: &[f64]) -> bool {
     LATE.iter().all(not_oftener_late) || sum(candidate_s) <= (1.0 - WORTHWHILE) * sum(default_s)
 }
 
-/// How a tuner takes in what was measured, by arm, and what that has shown.
-type Tell = fn(&mut Tuner, &Situation, &[(usize, &[f64])], Shown);
-
-impl Outcome {
-    /// Tells a tuner, on rank 0, whose job makes the same calls in the same way (`Tuner::rehearsed`), or beside others
-    /// (`Tuner::rehearsed_alone`).
-    pub(crate) fn teach(&self, tuner: &mut Tuner, situation: &Situation, tell: Tell) {
-        let arm_of = |contestant: usize| situation.arm_of(self.contestants[contestant].0);
-        let seconds = self.least_s.iter().enumerate();
-        let measured: Vec<(usize, &[f64])> = seconds.map(|(number, seconds)| (arm_of(number), &seconds[..])).collect();
-        tell(tuner, situation, &measured, self.shown.renumbered(arm_of));
-    }
-}
-
 impl Rehearsed {
     /// What a rehearsal finds of calls that somebody makes and times himself, whatever they take of a choice, for a tuner of his own:
     /// it is taught as by [`TunedCalls::rehearse_call`]. `taught`: on rank 0, that tuner and what it chooses from. `play`: seconds of this
@@ -363,7 +332,7 @@ impl Rehearsed {
             return Ok(Rehearsed::without_choice());
         }
         let level = || taught.as_mut().map_or(0.0, |(tuner, _)| tuner.next_level());
-        let outcome = rehearsal.run_timed(level, play)?;
+        let outcome = rehearsal.run_timed(level, &mut |choice| play(choice).map(Took::from))?;
         if let Some((tuner, situation)) = taught {
             outcome.teach(tuner, situation, Tuner::rehearsed);
         }
@@ -416,20 +385,23 @@ impl TunedCalls<'_> {
         self.place(collective, bytes, call);
         self.made.reserve(Schedule::LENGTH_MAX);
         let state = self.state(collective, bytes, call);
+        self.clock.compare(self.communicator)?;
         self.rehearse(&state, limit, |tuned, choice| {
-            timed(tuned.communicator, choice, &mut |choice| {
-                let (options, program) = tuned.played(choice, collective, &CallOptions::default());
-                play(tuned.communicator, &options, program)
-            })
+            tuned.communicator.barrier(&CallOptions::default())?;
+            let (options, program) = tuned.played(choice, collective, &CallOptions::default());
+            let began = Instant::now();
+            play(tuned.communicator, &options, program)?;
+            let seconds = began.elapsed().as_secs_f64();
+            Ok(Took { seconds, told: Some(tuned.clock.tell([tuned.clock.of_host(began), seconds])) })
         })
     }
 
-    /// `play`: seconds of this rank; all ranks begin it together.
+    /// `play`: what it took on this rank; all ranks begin it together.
     fn rehearse(
         &mut self,
         state: &State,
         limit: Duration,
-        mut play: impl FnMut(&Self, Choice) -> Result<f64, CommError>,
+        mut play: impl FnMut(&Self, Choice) -> Result<Took, CommError>,
     ) -> Result<Rehearsed, CommError> {
         let context = state.context();
         if let Some(leader) = &mut self.leader {

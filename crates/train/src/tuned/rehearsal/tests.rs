@@ -10,13 +10,13 @@ const LIMIT: Duration = Duration::from_millis(400);
 const AMPLE: Duration = Duration::from_secs(60);
 
 /// What a call is said to take: with so many channels a third of the default's time, and all else more than that.
-fn play(tuned: &TunedCalls<'_>, choice: Choice, fast: Option<u8>) -> Result<f64, CommError> {
+fn play(tuned: &TunedCalls<'_>, choice: Choice, fast: Option<u8>) -> Result<Took, CommError> {
     let seconds = match choice {
         Choice::Default => 2.7e-3,
         Choice::Play(action) if Some(action.channels) == fast => 0.9e-3,
         Choice::Play(_) => 3.6e-3,
     };
-    call(tuned).map(|()| seconds)
+    call(tuned).map(|()| seconds.into())
 }
 
 fn call(tuned: &TunedCalls<'_>) -> Result<(), CommError> {
@@ -68,7 +68,7 @@ fn what_is_late_now_and_then_does_not_stand() {
             let of = family(choice);
             calls += u32::from(of == Some(families[0]));
             of_default += u32::from(of.is_none());
-            Ok(match of {
+            let seconds = match of {
                 Some(algorithm) if algorithm == families[0] => {
                     if calls % 50 == 0 {
                         0.2
@@ -78,7 +78,8 @@ fn what_is_late_now_and_then_does_not_stand() {
                 }
                 None if of_default % 50 == 0 => 10e-3,
                 _ => 2.7e-3,
-            })
+            };
+            Ok(seconds.into())
         });
         let found = found.unwrap();
         assert!(found.is_complete && calls > 256, "{calls} calls of it, {found:?}");
@@ -158,15 +159,36 @@ fn a_tuner_is_taught_the_least_time_of_all_ranks() {
         let situation = typical_situation(&tuned.model, &state).unwrap();
         let rehearsal = Rehearsal::new(&communicator, Some(&situation), AMPLE).unwrap();
         let late_s = if communicator.rank() == 1 { 1e-3 } else { 0.0 };
-        let mut play = |choice: Choice| -> Result<f64, CommError> {
+        let mut play = |choice: Choice| -> Result<Took, CommError> {
             call(&tuned)?;
-            Ok(late_s + if choice == Choice::Default { 1e-3 } else { 0.6e-3 })
+            Ok((late_s + if choice == Choice::Default { 1e-3 } else { 0.6e-3 }).into())
         };
-        rehearsal.run_timed(|| ERROR, &mut play).unwrap().least_s
+        rehearsal.run_timed(|| ERROR, &mut play).unwrap().all_s
     });
     assert_eq!(taught[0], taught[1]);
     let default_s = &taught[0][0];
     assert!(default_s.len() > 10 && default_s.iter().all(|seconds| *seconds == 1e-3), "{default_s:?}");
+}
+
+/// Rank 1 begins calls half a millisecond late, and has the default's results a whole one after rank 0.
+#[test]
+fn a_tuner_is_taught_how_long_calls_last_by_a_common_clock() {
+    let taught = on_ranks(2, |communicator| {
+        let tuned = TunedCalls::new(&communicator, 1);
+        let state = tuned.state(CollectiveKind::AllReduce, 64 << 10, &CALL);
+        let situation = typical_situation(&tuned.model, &state).unwrap();
+        let rehearsal = Rehearsal::new(&communicator, Some(&situation), AMPLE).unwrap();
+        let mut play = |choice: Choice| -> Result<Took, CommError> {
+            call(&tuned)?;
+            let late = communicator.rank() == 1;
+            let [began_s, ended_s] = [if late { 0.5e-3 } else { 0.0 }, if late { 2e-3 } else { 1e-3 }];
+            let ended_s = if choice == Choice::Default { ended_s } else { 1.2e-3 };
+            Ok(Took { seconds: ended_s - began_s, told: Some([-began_s, -ended_s, began_s - ended_s]) })
+        };
+        rehearsal.run_timed(|| ERROR, &mut play).unwrap().all_s
+    });
+    let all = |contestant: usize, seconds: f64| taught[0][contestant].iter().all(|own| (own - seconds).abs() < 1e-9);
+    assert!(taught[0] == taught[1] && all(0, 1.5e-3) && all(1, 0.7e-3), "{:?}", &taught[0][..2]);
 }
 
 #[test]
