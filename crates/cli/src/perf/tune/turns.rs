@@ -46,7 +46,7 @@ pub trait Playing {
 pub struct Times {
     /// Of the slowest rank: what an iteration waits for.
     pub slowest: Vec<f64>,
-    /// Of the fastest one: what a tuner is rewarded by, as in a job that is the one that came last.
+    /// Of the fastest one, which as a rule is the one that came last: others have waited for it.
     pub fastest: Vec<f64>,
 }
 
