@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::{CallOptions, CommError, Communicator};
 
 /// The offset of this rank's clock ([`Communicator::clock`]) from that of the communicator's rank 0.
@@ -9,7 +11,7 @@ use crate::{CallOptions, CommError, Communicator};
 pub struct ClockOffset {
     /// Nanoseconds by which it is ahead.
     ahead: i64,
-    /// The most, in nanoseconds, by which this may be wrong: half a round trip.
+    /// The most, in nanoseconds, by which this may be wrong: half a round trip, and 0 on rank 0's host.
     error: i64,
 }
 
@@ -27,9 +29,10 @@ impl ClockOffset {
 }
 
 impl Communicator {
-    /// Compares this rank's clock with rank 0's; all ranks together. When rank 0 asks at t₀ and has the answer at t₁, the
-    /// other rank has read its clock in between: its distance from (t₀ + t₁) / 2 is known to (t₁ − t₀) / 2. The shortest
-    /// of `round_trips` (at least 1) between rank 0 and each other rank counts: nobody was interrupted in it.
+    /// Compares this rank's clock with rank 0's; all ranks together. Ranks of a host read the same clock. One of each other host exchanges
+    /// messages with rank 0, host by host: when rank 0 asks at t₀ and has the answer at t₁, the other rank has read its clock in between, so
+    /// that its distance from (t₀ + t₁) / 2 is known to (t₁ − t₀) / 2. The shortest of `round_trips` (at least 1) counts: nobody was
+    /// interrupted in it (Cristian, "Probabilistic clock synchronization", 1989).
     ///
     /// Its messages are of the caller's kind, with tag 0: no other message with that tag may be pending between rank 0 and
     /// another rank of this communicator.
@@ -37,35 +40,66 @@ impl Communicator {
     /// # Errors
     /// As [`Communicator::send`].
     pub fn compare_clocks(&self, round_trips: usize) -> Result<ClockOffset, CommError> {
-        self.compare(round_trips.max(1), || self.clock().as_nanos() as i64)
+        let host = self.compare_hosts(round_trips.max(1), host_ns)?;
+        // When this rank's clock began, by its host's.
+        let own = host_ns() - self.clock().as_nanos() as i64;
+        let mut first = [own];
+        self.broadcast(&mut first, 0, &CallOptions::default())?;
+        let ahead = host.ahead.saturating_add(first[0].saturating_sub(own));
+        let is_first = self.rank() == 0;
+        Ok(if is_first { ClockOffset::default() } else { ClockOffset { ahead, error: host.error } })
     }
 
-    fn compare(&self, round_trips: usize, now: impl Fn() -> i64) -> Result<ClockOffset, CommError> {
-        let options = CallOptions::default();
-        if self.rank() > 0 {
-            for _ in 0..round_trips {
-                self.receive(&mut [0_i64], 0, 0, &options)?;
-                self.send(&[now()], 0, 0, &options)?;
+    /// By how much the clock of this rank's host is ahead of that of rank 0's. `now`: what it says, in nanoseconds.
+    fn compare_hosts(&self, round_trips: usize, now: impl Fn() -> i64) -> Result<ClockOffset, CommError> {
+        let topology = self.topology();
+        let mut all = vec![0_i64; 2 * topology.hosts()];
+        let others = all.as_chunks_mut::<2>().0.iter_mut().enumerate().filter(|(host, _)| *host != topology.host(0));
+        for (host, told) in others {
+            let Some(&peer) = topology.members(host).first() else { continue };
+            if self.rank() == 0 {
+                let ClockOffset { ahead, error } = self.ask_for_time(peer, round_trips, &now)?;
+                *told = [ahead, error];
+            } else if self.rank() == peer {
+                self.tell_time(round_trips, &now)?;
             }
-            let mut result = [0_i64; 2];
-            self.receive(&mut result, 0, 0, &options)?;
-            return Ok(ClockOffset { ahead: result[0], error: result[1] });
         }
-        for peer in 1..self.world_size() {
-            let mut best = ClockOffset { ahead: 0, error: i64::MAX };
-            for _ in 0..round_trips {
-                let (asked, mut theirs) = (now(), [0_i64]);
-                self.send(&[asked], peer, 0, &options)?;
-                self.receive(&mut theirs, peer, 0, &options)?;
-                let half = (now() - asked + 1) / 2;
-                if half < best.error {
-                    best = ClockOffset { ahead: theirs[0].saturating_sub(asked + half), error: half };
-                }
-            }
-            self.send(&[best.ahead, best.error], peer, 0, &options)?;
+        if topology.hosts() > 1 {
+            self.broadcast(&mut all, 0, &CallOptions::default())?;
         }
-        Ok(ClockOffset::default())
+        let [ahead, error] = all.as_chunks().0[topology.host(self.rank())];
+        Ok(ClockOffset { ahead, error })
     }
+
+    fn ask_for_time(&self, peer: usize, round_trips: usize, now: impl Fn() -> i64) -> Result<ClockOffset, CommError> {
+        let options = CallOptions::default();
+        let mut best = ClockOffset { ahead: 0, error: i64::MAX };
+        for _ in 0..round_trips {
+            let (asked, mut theirs) = (now(), [0_i64]);
+            self.send(&[asked], peer, 0, &options)?;
+            self.receive(&mut theirs, peer, 0, &options)?;
+            let half = (now() - asked + 1) / 2;
+            if half < best.error {
+                best = ClockOffset { ahead: theirs[0].saturating_sub(asked + half), error: half };
+            }
+        }
+        Ok(best)
+    }
+
+    fn tell_time(&self, round_trips: usize, now: impl Fn() -> i64) -> Result<(), CommError> {
+        let options = CallOptions::default();
+        for _ in 0..round_trips {
+            self.receive(&mut [0_i64], 0, 0, &options)?;
+            self.send(&[now()], 0, 0, &options)?;
+        }
+        Ok(())
+    }
+}
+
+/// The clock that all processes of this host read, and which nobody sets.
+fn host_ns() -> i64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
 #[cfg(test)]
@@ -74,44 +108,60 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::ThreadsConfig;
+
+    /// What the ranks of a world of so many hosts find, one or two on each.
+    fn on_hosts<R: Send + 'static>(hosts: usize, ranks: usize, rank: fn(&Communicator) -> R) -> Vec<R> {
+        let config = ThreadsConfig { hosts, ..ThreadsConfig::default() };
+        let world = Communicator::threads_with(ranks, &config).expect("threads connect");
+        let threads = world.into_iter().map(|communicator| thread::spawn(move || rank(&communicator)));
+        threads.collect::<Vec<_>>().into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    }
 
     #[test]
-    fn a_clock_is_known_to_within_its_error() {
-        // One clock, which each rank reads as if it had been started at another time.
-        let origin = Instant::now();
-        let hours_ahead = |rank: usize| [0, 7, -3][rank] * 3_600_000_000_000;
-        let world = Communicator::threads(3).expect("threads connect");
-        let threads = world.into_iter().map(|communicator| {
-            thread::spawn(move || {
-                let ahead = hours_ahead(communicator.rank());
-                communicator.compare(64, || origin.elapsed().as_nanos() as i64 + ahead).expect("all ranks are there")
-            })
+    fn a_hosts_clock_is_known_to_within_its_error() {
+        // One clock, which each host reads as if it had been started at another time.
+        fn hours_ahead(communicator: &Communicator) -> i64 {
+            [0, 7, -3][communicator.topology().host(communicator.rank())] * 3_600_000_000_000
+        }
+        let clocks = on_hosts(3, 6, |communicator| {
+            let ahead = hours_ahead(communicator);
+            (ahead, communicator.compare_hosts(64, || host_ns() + ahead).expect("all ranks are there"))
         });
-        let clocks: Vec<_> =
-            threads.collect::<Vec<_>>().into_iter().map(|rank| rank.join().expect("no panic")).collect();
-        assert_eq!(clocks[0], ClockOffset::default());
-        for (rank, clock) in clocks.iter().enumerate().skip(1) {
-            assert!(
-                clock.error > 0 && (clock.ahead - hours_ahead(rank)).abs() <= clock.error,
-                "rank {rank}: {clock:?}"
-            );
+        assert_eq!([clocks[0].1, clocks[1].1], [ClockOffset::default(); 2], "they are on the host of rank 0");
+        for (rank, (ahead, clock)) in clocks.iter().enumerate().skip(2) {
+            assert!(clock.error > 0 && (clock.ahead - ahead).abs() <= clock.error, "rank {rank}: {clock:?}");
             let noon = Duration::from_secs(12 * 3600);
-            let shown = noon.as_nanos() as i64 - hours_ahead(rank);
+            let shown = noon.as_nanos() as i64 - ahead;
             assert!((clock.on_rank_0_ns(noon) - shown).abs() <= clock.error_ns(), "rank {rank}");
+        }
+    }
+
+    /// The same moment by all clocks, which began when their ranks connected.
+    #[test]
+    fn ranks_agree_what_time_it_is() {
+        for (hosts, ranks) in [(1, 3), (3, 3)] {
+            let times = on_hosts(hosts, ranks, |communicator| {
+                thread::sleep(Duration::from_millis(communicator.rank() as u64));
+                let clock = communicator.compare_clocks(16).expect("all ranks are there");
+                let (instant, at) = (Instant::now(), host_ns());
+                (clock, clock.on_rank_0_ns(communicator.clock_at(instant)) - at)
+            });
+            for (rank, (clock, since)) in times.iter().enumerate() {
+                // Two clocks are read one after the other, by somebody who may be interrupted.
+                let off = (since - times[0].1).abs();
+                assert!(off <= clock.error_ns() + 5_000_000, "{hosts} hosts, rank {rank}: {off} ns, {clock:?}");
+                assert!(hosts > 1 || clock.error_ns() == 0);
+            }
         }
     }
 
     #[test]
     fn no_clock_is_too_far_away() {
-        let world = Communicator::threads(2).expect("threads connect");
-        let threads = world.into_iter().map(|communicator| {
-            thread::spawn(move || {
-                let never = if communicator.rank() == 0 { 1_000_000 } else { i64::MIN };
-                communicator.compare(2, || never).expect("all ranks are there")
-            })
+        let clocks = on_hosts(2, 2, |communicator| {
+            let never = if communicator.rank() == 0 { 1_000_000 } else { i64::MIN };
+            communicator.compare_hosts(2, || never).expect("all ranks are there")
         });
-        let clocks: Vec<_> =
-            threads.collect::<Vec<_>>().into_iter().map(|rank| rank.join().expect("no panic")).collect();
         assert_eq!(clocks[1].ahead, i64::MIN);
         assert_eq!(clocks[1].on_rank_0_ns(Duration::from_secs(1)), i64::MAX);
     }

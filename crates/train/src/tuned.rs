@@ -189,7 +189,7 @@ impl<'a> TunedCalls<'a> {
         call(communicator, &options, program)?;
         let took = began.elapsed();
         self.made.push(made.took(took));
-        self.clock.note(began, took);
+        self.clock.note(self.communicator.clock_at(began), took);
         Ok(())
     }
 
@@ -320,26 +320,26 @@ impl<'a> TunedCalls<'a> {
         let mut step = std::mem::take(&mut self.step);
         let seen = f64::from(std::mem::take(&mut self.seen).digest());
         self.glances.meet(&made, at_a_glance, |key| self.policies.current().choice(key, None));
-        // Where one rank has no time, there is none.
-        let times = made.iter().map(|made| made.seconds);
-        let head = [seen, -seen, self.meetings.last_here_s(), -step.seconds];
-        let mut least: Vec<f64> = head.into_iter().chain(times).collect();
-        least.extend(self.clock.told(made.len()));
-        self.communicator.all_reduce(&mut least, Reduction::Min, &CallOptions::default())?;
+        // Where one rank has no time, there is none: the least is what counts until it is known how long a call has lasted.
+        let times = made.iter().map(|made| -made.seconds);
+        let head = [seen, -seen, -self.meetings.last_here_s(), step.seconds];
+        let mut most: Vec<f64> = head.into_iter().chain(times).collect();
+        most.extend(self.clock.told(made.len()));
+        self.communicator.all_reduce(&mut most, Reduction::Max, &CallOptions::default())?;
         // All are here.
         let together = Instant::now();
-        if least[0] != -least[1] {
+        if most[0] != -most[1] {
             let what = "the ranks have not made the same calls since they met: sizes, and what each `Call` says, must be \
                         the same on all of them";
             return Err(self.usage("boundary of tuned calls", what.to_owned()));
         }
         // An iteration takes as long as on its slowest rank.
-        step.seconds = -least[3];
-        let (least_s, ends) = least[4..].split_at(made.len());
-        made.iter_mut().zip(least_s).for_each(|(made, least_s)| made.seconds = *least_s);
-        Clock::lengthen(&mut made, ends);
+        step.seconds = most[3];
+        let (least_s, told) = most[4..].split_at(made.len());
+        made.iter_mut().zip(least_s).for_each(|(made, least_s)| made.seconds = -least_s);
+        Clock::lengthen(&mut made, told);
         self.clock.met();
-        let (next, mut told) = self.lead(&made, &numbers, step, (least[2], together, at_a_glance));
+        let (next, mut told) = self.lead(&made, &numbers, step, (-most[2], together, at_a_glance));
         self.policies.spread(self.communicator, next.as_ref(), &mut told)?;
         self.congestion = of_number(told[0]);
         self.listens = told[2] != 0;

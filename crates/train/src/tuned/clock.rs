@@ -2,15 +2,12 @@
 //!
 //! A call lasts from when the last rank has begun it until the last one has ended it. No rank sees that alone: who comes early waits for the
 //! others, and of a tree or a ring some ranks have their result long before others. So beginning and end are taken by a clock that is the same
-//! on all ranks: within a host the system's, and among hosts each knows by how much rank 0's is ahead of its own ([`hosts`]).
-
-mod hosts;
+//! on all ranks ([`Communicator::compare_clocks`]).
 
 use std::time::{Duration, Instant};
 
-use paceline_comm::{CommError, Communicator};
+use paceline_comm::{ClockOffset, CommError, Communicator};
 use paceline_tune::Schedule;
-use rustix::time::{ClockId, clock_gettime};
 
 use super::Made;
 
@@ -19,39 +16,39 @@ const OLD: Duration = Duration::from_secs(2);
 /// And no oftener than so that it takes a thousandth of the time.
 const OLD_TIMES: u32 = 1000;
 
+/// Of so many exchanges between two hosts the shortest counts.
+const ROUND_TRIPS: usize = 5;
+
 /// The clock of a rank.
 #[derive(Debug)]
 pub(super) struct Clock {
-    /// The same moment, for this process and for all of its host, in seconds.
-    began: (Instant, f64),
-    /// By how much rank 0's is ahead. None before anybody has asked.
-    ahead_s: Option<f64>,
+    /// None before anybody has asked.
+    offset: Option<ClockOffset>,
     /// When that was found, and what it took.
     compared: (Instant, Duration),
-    /// Of the calls since the ranks have met: seconds of this host's clock at their beginning, and what they took.
-    spans: Vec<[f64; 2]>,
+    /// Of the calls since the ranks have met: their beginning by this rank's clock ([`Communicator::clock`]), and what they took.
+    spans: Vec<[Duration; 2]>,
 }
 
 impl Clock {
     pub(super) fn new() -> Clock {
-        let (now, time) = (Instant::now(), clock_gettime(ClockId::Monotonic));
-        let began = (now, time.tv_sec as f64 + 1e-9 * time.tv_nsec as f64);
-        Clock { began, ahead_s: None, compared: (now, Duration::ZERO), spans: Vec::with_capacity(Schedule::LENGTH_MAX) }
+        let spans = Vec::with_capacity(Schedule::LENGTH_MAX);
+        Clock { offset: None, compared: (Instant::now(), Duration::ZERO), spans }
     }
 
-    /// Compares the hosts' clocks. All ranks call it; those of one host have nothing to compare.
+    /// Compares the ranks' clocks. All of them call it, while no message is under way.
     ///
     /// # Errors
-    /// As [`Communicator::send`] and [`Communicator::broadcast`].
+    /// As [`Communicator::compare_clocks`].
     pub(super) fn compare(&mut self, communicator: &Communicator) -> Result<(), CommError> {
         let began = Instant::now();
-        self.ahead_s = Some(hosts::ahead_s(communicator, || self.of_host(Instant::now()))?);
+        self.offset = Some(communicator.compare_clocks(ROUND_TRIPS)?);
         self.compared = (Instant::now(), began.elapsed());
         Ok(())
     }
 
     pub(super) fn is_compared(&self) -> bool {
-        self.ahead_s.is_some()
+        self.offset.is_some()
     }
 
     /// Is it long ago that they were compared? On one host they never have to be again.
@@ -60,33 +57,27 @@ impl Clock {
         communicator.topology().hosts() > 1 && when.elapsed() > OLD.max(OLD_TIMES * took)
     }
 
-    /// Seconds of this host's clock.
-    pub(super) fn of_host(&self, moment: Instant) -> f64 {
-        let (began, seconds) = self.began;
-        seconds + moment.saturating_duration_since(began).as_secs_f64()
+    /// A call was made: when it began by this rank's clock, and what it took.
+    pub(super) fn note(&mut self, began: Duration, took: Duration) {
+        self.spans.push([began, took]);
     }
 
-    /// A call was made.
-    pub(super) fn note(&mut self, began: Instant, took: Duration) {
-        self.spans.push([self.of_host(began), took.as_secs_f64()]);
-    }
-
-    /// What the ranks take the minimum of: nothing, or of each of so many calls what [`lasted`] needs.
+    /// What the ranks take the maximum of: nothing, or of each of so many calls [`Took::told`].
     pub(super) fn told(&self, calls: usize) -> Vec<f64> {
         let spans = if self.spans.len() == calls { &self.spans[..] } else { &[] };
-        let ahead_s = self.ahead_s.into_iter();
-        ahead_s.flat_map(|ahead_s| spans.iter().flat_map(move |span| tell(*span, ahead_s))).collect()
+        let told = |offset| spans.iter().flat_map(move |[began, took]| Took::by_clock(offset, *began, *took).told());
+        self.offset.into_iter().flat_map(told).collect()
     }
 
-    /// What one rank tells of a call.
-    pub(super) fn tell(&self, span: [f64; 2]) -> [f64; 3] {
-        tell(span, self.ahead_s.unwrap_or(0.0))
+    /// What a call took on this rank that began so by its clock.
+    pub(super) fn took(&self, began: Duration, took: Duration) -> Took {
+        Took::by_clock(self.offset.unwrap_or_default(), began, took)
     }
 
-    /// Calls last until the last rank has ended them. `told`: the minimum of what all have told. `made`: what they took at least.
+    /// Calls last until the last rank has ended them. `told`: the maximum of what all have told.
     pub(super) fn lengthen(made: &mut [Made], told: &[f64]) {
-        for (made, told) in made.iter_mut().zip(told.as_chunks().0) {
-            made.seconds = lasted(made.seconds, *told);
+        for (made, told) in made.iter_mut().zip(told.as_chunks().0).filter(|(made, _)| made.seconds.is_finite()) {
+            made.seconds = Took::lasted(*told);
         }
     }
 
@@ -96,20 +87,57 @@ impl Clock {
     }
 }
 
-/// When a call began, negative; when it ended, negative; and what it took, negative. The minimum over all ranks is when the last rank began,
-/// when the last one ended, and what it took the one that took longest.
-fn tell([began_s, took_s]: [f64; 2], ahead_s: f64) -> [f64; 3] {
-    let began_s = began_s + ahead_s;
-    [-began_s, -(began_s + took_s), -took_s]
+/// What a call took on a rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Took {
+    pub(super) seconds: f64,
+    /// When it began and ended, in seconds of rank 0's clock.
+    span: Option<[f64; 2]>,
 }
 
-/// What a call takes, if it took this on the rank on which it took least. It is never less, nor more than on the one that took longest,
-/// however far clocks are apart.
-pub(super) fn lasted(least_s: f64, [began_s, ended_s, longest_s]: [f64; 3]) -> f64 {
-    if !least_s.is_finite() {
-        return least_s;
+/// Of a call that all ranks begin together.
+impl From<f64> for Took {
+    fn from(seconds: f64) -> Took {
+        Took { seconds, span: None }
     }
-    (began_s - ended_s).clamp(least_s, (-longest_s).max(least_s))
+}
+
+impl Took {
+    fn by_clock(offset: ClockOffset, began: Duration, took: Duration) -> Took {
+        let (began_s, seconds) = (1e-9 * offset.on_rank_0_ns(began) as f64, took.as_secs_f64());
+        Took::between(began_s, began_s + seconds)
+    }
+
+    /// From one second of rank 0's clock to another.
+    pub(super) fn between(began_s: f64, ended_s: f64) -> Took {
+        Took { seconds: ended_s - began_s, span: Some([began_s, ended_s]) }
+    }
+
+    pub(super) fn is_by_clock(&self) -> bool {
+        self.span.is_some()
+    }
+
+    /// What the ranks take the maximum of: what it took, negative; when it began and ended; and what it took.
+    pub(super) fn told(&self) -> [f64; 4] {
+        let [began_s, ended_s] = self.span.unwrap_or([0.0, self.seconds]);
+        [-self.seconds, began_s, ended_s, self.seconds]
+    }
+
+    /// How long the call lasted: from when the last rank has begun it until the last one has ended it. `told`: the maximum of what all have. It is
+    /// no less than on the rank on which it took least, and no more than on the one on which it took longest, however far clocks are apart.
+    pub(super) fn lasted(told: [f64; 4]) -> f64 {
+        let [_, began_s, ended_s, _] = told;
+        let least_s = Took::least_s(told);
+        (ended_s - began_s).clamp(least_s, Took::longest_s(told).max(least_s))
+    }
+
+    pub(super) fn least_s(told: [f64; 4]) -> f64 {
+        -told[0]
+    }
+
+    pub(super) fn longest_s(told: [f64; 4]) -> f64 {
+        told[3]
+    }
 }
 
 #[cfg(test)]
@@ -120,26 +148,22 @@ mod tests {
     use super::*;
     use crate::tuned::tests::CALL;
 
-    /// What calls take, in milliseconds. Of each rank, by how many rank 0's clock is ahead of its host's, by how many it believes that, and when it
-    /// began and ended each call by rank 0's clock.
-    fn lasting(ranks: &[([i64; 2], &[[i64; 2]])]) -> Vec<f64> {
+    /// What calls take, in milliseconds. Of each rank, by how many its clock is wrong, and when it began and ended each call.
+    fn lasting(ranks: &[(u64, &[[u64; 2]])]) -> Vec<f64> {
         let cluster = paceline_plan::Cluster::named("study-10gbe:4x1").expect("it is built in");
         let context = OwnModel::of(&cluster).state(&CALL).context();
         let calls = ranks[0].1.len();
-        let (mut seconds, mut least) = (vec![f64::INFINITY; calls], vec![f64::INFINITY; 3 * calls]);
-        for ([ahead, believed], spans) in ranks {
-            let mut clock = Clock { ahead_s: Some(1e-3 * *believed as f64), ..Clock::new() };
-            for ([began, ended], seconds) in spans.iter().zip(&mut seconds) {
-                let took = Duration::from_millis((ended - began) as u64);
-                clock.note(clock.began.0 + Duration::from_millis((1000 + began - ahead) as u64), took);
-                *seconds = seconds.min(took.as_secs_f64());
+        let mut told = vec![f64::NEG_INFINITY; 4 * calls];
+        for (wrong, spans) in ranks {
+            let mut clock = Clock { offset: Some(ClockOffset::default()), ..Clock::new() };
+            for [began, ended] in *spans {
+                clock.note(Duration::from_millis(began + wrong), Duration::from_millis(ended - began));
             }
-            least.iter_mut().zip(clock.told(calls)).for_each(|(least, told)| *least = least.min(told));
+            told.iter_mut().zip(clock.told(calls)).for_each(|(most, told)| *most = most.max(told));
         }
-        let call =
-            |&seconds: &f64| Made { context, number: 0, choice: Choice::Default, calls: 1, seconds, longest: 1.0 };
-        let mut made: Vec<Made> = seconds.iter().map(call).collect();
-        Clock::lengthen(&mut made, &least);
+        let call = Made { context, number: 0, choice: Choice::Default, calls: 1, seconds: 1.0, longest: 1.0 };
+        let mut made = vec![call; calls];
+        Clock::lengthen(&mut made, &told);
         made.iter().map(|made| (made.seconds * 1e3).round()).collect()
     }
 
@@ -147,27 +171,23 @@ mod tests {
     fn a_call_lasts_from_the_last_to_begin_until_the_last_to_end() {
         // In the second call rank 1 has its result 200 ms late, and so begins the third one late, for which the others wait. In the
         // last one, rank 1 comes late and has its result at once, and the others do not.
-        let usual: &[[i64; 2]] = &[[10, 12], [20, 22], [30, 232], [300, 335]];
-        let late: &[[i64; 2]] = &[[10, 12], [20, 222], [230, 232], [330, 331]];
-        let all = [2.0, 202.0, 2.0, 5.0];
-        assert_eq!(lasting(&[([0, 0], usual), ([0, 0], late), ([0, 0], usual)]), all);
-        // Clocks of hosts may be anywhere, as long as that is known.
-        assert_eq!(lasting(&[([0, 0], usual), ([-500, -500], late), ([700, 700], usual)]), all);
-        // Where it is not, a call takes no less than on any rank, and no more than on the slowest.
-        assert_eq!(lasting(&[([0, 0], usual), ([600, 0], late)]), [2.0, 2.0, 202.0, 35.0]);
-        assert_eq!(lasting(&[([0, 0], usual), ([0, 600], late)]), [2.0, 202.0, 2.0, 1.0]);
+        let usual: &[[u64; 2]] = &[[10, 12], [20, 22], [30, 232], [300, 335]];
+        let late: &[[u64; 2]] = &[[10, 12], [20, 222], [230, 232], [330, 331]];
+        assert_eq!(lasting(&[(0, usual), (0, late), (0, usual)]), [2.0, 202.0, 2.0, 5.0]);
+        // Where clocks are wrong, a call takes no less than on any rank, and no more than on the slowest.
+        assert_eq!(lasting(&[(600, usual), (0, late)]), [2.0, 2.0, 202.0, 35.0]);
+        assert_eq!(lasting(&[(0, usual), (600, late)]), [2.0, 202.0, 2.0, 1.0]);
     }
 
     #[test]
     fn there_is_no_clock_before_they_were_compared_and_none_of_some_calls() {
         let mut clock = Clock::new();
-        clock.note(Instant::now(), Duration::from_millis(1));
+        clock.note(Duration::from_millis(5), Duration::from_millis(1));
         assert!(clock.told(1).is_empty() && !clock.is_compared());
         clock.compare(&Communicator::solo().unwrap()).unwrap();
-        assert_eq!((clock.told(1).len(), clock.told(2).len()), (3, 0), "all of them, or none");
+        assert_eq!((clock.told(1).len(), clock.told(2).len()), (4, 0), "all of them, or none");
         clock.met();
         assert_eq!((clock.told(0).len(), clock.told(1).len()), (0, 0));
         Clock::lengthen(&mut [], &[]);
-        assert!(lasted(f64::INFINITY, [0.0; 3]).is_infinite() && lasted(f64::NAN, [0.0; 3]).is_nan());
     }
 }

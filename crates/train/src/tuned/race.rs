@@ -11,6 +11,8 @@ use paceline_tune::Random;
 use paceline_tune::main_effects::{Entrant, expected_s};
 use paceline_tune::statistics::{median, median_margin};
 
+use super::clock::Took;
+
 /// So many run to the end.
 const FINALISTS: usize = 6;
 /// Measured calls of a finalist, at least and at most, unless the time is over: the study's protocol.
@@ -44,7 +46,7 @@ pub struct Finish {
     /// Nothing that is much better is likely to be left: everybody has run, or so many that they tell who is likely to be fast, and all of
     /// these.
     pub is_enough: bool,
-    /// By contestant, seconds of its calls on the slowest rank; of those who ran last, those of the final.
+    /// By contestant, seconds of its calls until the last rank has ended them; of those who ran last, those of the final.
     pub seconds: Vec<Vec<f64>>,
 }
 
@@ -67,6 +69,16 @@ pub fn race(
     limit_s: f64,
     play: &mut dyn FnMut(usize) -> Result<f64, CommError>,
 ) -> Result<Finish, CommError> {
+    race_that_took(communicator, entrants, limit_s, &mut |number| play(number).map(Took::from))
+}
+
+/// The same, of calls of which each rank knows when they began.
+pub(super) fn race_that_took(
+    communicator: &Communicator,
+    entrants: &[Entrant],
+    limit_s: f64,
+    play: &mut dyn FnMut(usize) -> Result<Took, CommError>,
+) -> Result<Finish, CommError> {
     let began = Instant::now();
     race_by(communicator, entrants, limit_s, play, &|| began.elapsed().as_secs_f64())
 }
@@ -76,7 +88,7 @@ fn race_by(
     communicator: &Communicator,
     entrants: &[Entrant],
     limit_s: f64,
-    play: &mut dyn FnMut(usize) -> Result<f64, CommError>,
+    play: &mut dyn FnMut(usize) -> Result<Took, CommError>,
     clock: &dyn Fn() -> f64,
 ) -> Result<Finish, CommError> {
     let times = vec![Vec::new(); entrants.len()];
@@ -119,7 +131,7 @@ struct Race<'a> {
     times: Vec<Vec<f64>>,
     /// Not everybody could run, but all who are likely to be fast did.
     is_screened: bool,
-    play: &'a mut dyn FnMut(usize) -> Result<f64, CommError>,
+    play: &'a mut dyn FnMut(usize) -> Result<Took, CommError>,
 }
 
 impl Race<'_> {
@@ -127,12 +139,14 @@ impl Race<'_> {
         self.elapsed_s >= self.limit_s
     }
 
-    /// Once; seconds of the slowest rank.
+    /// Once; seconds until the last rank has ended it.
     fn call(&mut self, number: usize) -> Result<f64, CommError> {
-        let mut agreed = [(self.play)(number)?, (self.clock)()];
+        let [less_s, began_s, ended_s, seconds] = (self.play)(number)?.told();
+        let mut agreed = [less_s, began_s, ended_s, seconds, (self.clock)()];
         agree(self.communicator, &mut agreed)?;
-        self.elapsed_s = agreed[1];
-        Ok(agreed[0])
+        let [told @ .., elapsed_s] = agreed;
+        self.elapsed_s = elapsed_s;
+        Ok(Took::lasted(told))
     }
 
     /// Calls one for the first time, so often that what preparing it takes does not count.
@@ -328,7 +342,7 @@ mod tests {
                 let mut play = |number: usize| {
                     calls[number] += 1;
                     now.set(now.get() + seconds(number));
-                    Ok(seconds(number))
+                    Ok(Took::from(seconds(number)))
                 };
                 let finish = race_by(&communicator, &entrants, limit_s, &mut play, &|| now.get());
                 (finish.expect("both ranks call"), calls)

@@ -20,12 +20,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::TunedCalls;
+use super::clock::Took;
 use super::leader::Leader;
 use super::learning::{situation_of, typical_situation};
 use super::policies::{Plays, Version};
-use super::race::{Finish, agree, race};
+use super::race::{Finish, agree, race_that_took};
 pub(crate) use outcome::Outcome;
-use outcome::{Took, as_in_a_job};
+use outcome::as_in_a_job;
 
 /// The race for the best may take such a share of the time; the rest is for the trial of what has won it.
 const FOR_RACE: f64 = 0.6;
@@ -111,10 +112,10 @@ impl<'a> Rehearsal<'a> {
     fn run_timed(self, mut level: impl FnMut() -> f64, play: Timed<'_>) -> Result<Outcome, CommError> {
         let entrants: Vec<Entrant> = self.contestants.iter().map(|(_, entrant)| *entrant).collect();
         let mut own: Vec<Vec<Took>> = vec![Vec::new(); entrants.len()];
-        let finish = race(self.communicator, &entrants, FOR_RACE * self.limit_s, &mut |number| {
+        let finish = race_that_took(self.communicator, &entrants, FOR_RACE * self.limit_s, &mut |number| {
             let took = play(self.contestants[number].0)?;
             own[number].push(took);
-            Ok(took.seconds)
+            Ok(took)
         })?;
         // What the race does not count, as it was there to prepare something, does not count here.
         for (own, counted) in own.iter_mut().zip(&finish.seconds) {
@@ -178,19 +179,26 @@ impl<'a> Rehearsal<'a> {
     fn endures(&self, candidate: usize, own: &mut [Vec<Took>], play: Timed<'_>) -> Result<bool, CommError> {
         let mut all_s: [Vec<f64>; 2] = Default::default();
         for _ in 0..ENDURANCE_CALLS {
-            let mut agreed = [0.0, 0.0, self.began.elapsed().as_secs_f64()];
-            for (contestant, seconds) in [0, candidate].into_iter().zip(&mut agreed) {
+            let mut told = Vec::new();
+            for contestant in [0, candidate] {
                 let took = play(self.contestants[contestant].0)?;
                 own[contestant].push(took);
-                *seconds = took.seconds;
+                told.extend(took.told());
             }
-            agree(self.communicator, &mut agreed)?;
-            all_s.iter_mut().zip(agreed).for_each(|(all_s, seconds)| all_s.push(seconds));
-            if agreed[2] >= self.limit_s {
+            let elapsed_s = self.agree(&mut told)?;
+            all_s.iter_mut().zip(lasted(&told)).for_each(|(all_s, seconds)| all_s.push(seconds));
+            if elapsed_s >= self.limit_s {
                 break;
             }
         }
         Ok(has_endured(&all_s[0], &all_s[1]))
+    }
+
+    /// Agrees on what calls took, and on how long it has gone on, in seconds.
+    fn agree(&self, told: &mut Vec<f64>) -> Result<f64, CommError> {
+        told.push(self.began.elapsed().as_secs_f64());
+        agree(self.communicator, told)?;
+        Ok(told.pop().unwrap_or(f64::INFINITY))
     }
 
     /// A trial of a candidate against the default; None if its time is over first. Adds this rank's times to `own`.
@@ -206,26 +214,30 @@ impl<'a> Rehearsal<'a> {
         self.communicator.broadcast(&mut told, 0, &CallOptions::default())?;
         let (mut trial, mut random) = (Trial::brief(told[0]), Random::new(told[0].to_bits(), 0x7e4e));
         loop {
-            let (mut sides, mut agreed) = (Vec::new(), Vec::new());
+            let (mut sides, mut told) = (Vec::new(), Vec::new());
             while let Some((side, block)) = trial.next(&mut random) {
                 let contestant = if side == Side::Candidate { candidate } else { 0 };
                 let took = play(self.contestants[contestant].0)?;
                 own[contestant].push(took);
                 sides.push((side, block));
-                agreed.push(took.seconds);
+                told.extend(took.told());
                 if trial.is_between_blocks() {
                     break;
                 }
             }
-            agreed.push(self.began.elapsed().as_secs_f64());
-            agree(self.communicator, &mut agreed)?;
-            sides.iter().zip(&agreed).for_each(|(&(side, block), &seconds)| trial.observe(side, block, seconds));
-            let is_over = sides.is_empty() || agreed[sides.len()] >= self.limit_s;
+            let elapsed_s = self.agree(&mut told)?;
+            sides.iter().zip(lasted(&told)).for_each(|(&(side, block), seconds)| trial.observe(side, block, seconds));
+            let is_over = sides.is_empty() || elapsed_s >= self.limit_s;
             if let Some(ended) = ended(self.communicator, &trial, is_over)? {
                 return Ok(ended);
             }
         }
     }
+}
+
+/// How long calls lasted, of which all have agreed on what they were told.
+fn lasted(told: &[f64]) -> impl Iterator<Item = f64> {
+    told.as_chunks().0.iter().map(|told| Took::lasted(*told))
 }
 
 /// One call, which all ranks begin together; seconds of this one.
@@ -391,8 +403,8 @@ impl TunedCalls<'_> {
             let (options, program) = tuned.played(choice, collective, &CallOptions::default());
             let began = Instant::now();
             play(tuned.communicator, &options, program)?;
-            let seconds = began.elapsed().as_secs_f64();
-            Ok(Took { seconds, told: Some(tuned.clock.tell([tuned.clock.of_host(began), seconds])) })
+            let (took, began) = (began.elapsed(), tuned.communicator.clock_at(began));
+            Ok(tuned.clock.took(began, took))
         })
     }
 

@@ -1,29 +1,16 @@
 //! What a rehearsal has measured, what a job takes that for, and who is told.
 
-use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
+use paceline_comm::{CommError, Communicator};
 use paceline_tune::guard::VETO;
 use paceline_tune::main_effects::Entrant;
 use paceline_tune::{Choice, Outcome as Shown, Situation, Tuner};
 
 use super::Rehearsed;
-use crate::tuned::clock::lasted;
+use crate::tuned::clock::Took;
+use crate::tuned::race::agree;
 
 /// By how much ranks leave a barrier apart at most, unless one was stopped: TCP sends again what was lost after four times as long.
 const APART_S: f64 = 0.05;
-
-/// What a call took on this rank.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::tuned) struct Took {
-    pub(super) seconds: f64,
-    /// What [`lasted`] needs, where the ranks' clocks were compared: all calls of a rehearsal have it, or none.
-    pub(super) told: Option<[f64; 3]>,
-}
-
-impl From<f64> for Took {
-    fn from(seconds: f64) -> Took {
-        Took { seconds, told: None }
-    }
-}
 
 /// What came out of a rehearsal.
 pub(crate) struct Outcome {
@@ -52,15 +39,12 @@ impl Outcome {
 /// Of each call what a job takes it for: from when the last rank has begun it until the last one has ended it, if clocks were compared. Else the
 /// least time of all ranks, as whoever came last has waited for nobody, and until the last has ended if that was late. (All of them begin together.)
 pub(super) fn as_in_a_job(communicator: &Communicator, own: &[Vec<Took>]) -> Result<Vec<Vec<f64>>, CommError> {
-    let calls = || own.iter().flatten();
-    let mut least_s: Vec<f64> = calls().map(|took| took.seconds).collect();
-    let mut told: Vec<f64> = calls().flat_map(|took| took.told.unwrap_or([0.0, 0.0, -took.seconds])).collect();
-    communicator.all_reduce(&mut least_s, Reduction::Min, &CallOptions::default())?;
-    communicator.all_reduce(&mut told, Reduction::Min, &CallOptions::default())?;
-    let by_clock = calls().all(|took| took.told.is_some());
-    let mut all_s = least_s.into_iter().zip(told.as_chunks::<3>().0).map(|(least_s, &told)| match by_clock {
-        true => lasted(least_s, told),
-        false => until_late(least_s, -told[2]),
+    let mut told: Vec<f64> = own.iter().flatten().flat_map(|took| took.told()).collect();
+    agree(communicator, &mut told)?;
+    let by_clock = own.iter().flatten().all(Took::is_by_clock);
+    let mut all_s = told.as_chunks().0.iter().map(|&told| match by_clock {
+        true => Took::lasted(told),
+        false => until_late(Took::least_s(told), Took::longest_s(told)),
     });
     Ok(own.iter().map(|own| all_s.by_ref().take(own.len()).collect()).collect())
 }

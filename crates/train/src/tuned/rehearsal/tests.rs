@@ -183,7 +183,7 @@ fn a_tuner_is_taught_how_long_calls_last_by_a_common_clock() {
             let late = communicator.rank() == 1;
             let [began_s, ended_s] = [if late { 0.5e-3 } else { 0.0 }, if late { 2e-3 } else { 1e-3 }];
             let ended_s = if choice == Choice::Default { ended_s } else { 1.2e-3 };
-            Ok(Took { seconds: ended_s - began_s, told: Some([-began_s, -ended_s, began_s - ended_s]) })
+            Ok(Took::between(began_s, ended_s))
         };
         rehearsal.run_timed(|| ERROR, &mut play).unwrap().all_s
     });
