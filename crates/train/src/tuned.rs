@@ -31,6 +31,7 @@ use paceline_tune::{Action, Choice, Congestion, Context, ContextKey, Policy, Sch
 
 use by_iterations::Step;
 use clock::Clock;
+pub use clock::Took;
 pub(crate) use congestion::of_number;
 pub(crate) use followed::rules_elsewhere;
 use glances::Glances;

@@ -239,14 +239,12 @@ impl Tuned {
     }
 }
 
-/// Call by call, the time of the slowest rank.
+/// Number by number, the largest of all ranks.
 fn slowest(communicator: &Communicator, seconds: &mut [f64]) -> Result<(), CommError> {
-    agreed(communicator, seconds, Reduction::Max)
-}
-
-/// Call by call, the time of the fastest rank.
-fn fastest(communicator: &Communicator, seconds: &mut [f64]) -> Result<(), CommError> {
-    agreed(communicator, seconds, Reduction::Min)
+    if seconds.is_empty() {
+        return Ok(());
+    }
+    communicator.all_reduce(seconds, Reduction::Max, &CallOptions::default())
 }
 
 /// Seconds since then, on the rank where they are most.
@@ -254,11 +252,4 @@ fn agreed_s(communicator: &Communicator, began: Instant) -> Result<f64, CommErro
     let mut seconds = [began.elapsed().as_secs_f64()];
     slowest(communicator, &mut seconds)?;
     Ok(seconds[0])
-}
-
-fn agreed(communicator: &Communicator, seconds: &mut [f64], reduction: Reduction) -> Result<(), CommError> {
-    if seconds.is_empty() {
-        return Ok(());
-    }
-    communicator.all_reduce(seconds, reduction, &CallOptions::default())
 }

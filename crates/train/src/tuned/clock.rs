@@ -89,8 +89,8 @@ impl Clock {
 
 /// What a call took on a rank.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Took {
-    pub(super) seconds: f64,
+pub struct Took {
+    seconds: f64,
     /// When it began and ended, in seconds of rank 0's clock.
     span: Option<[f64; 2]>,
 }
@@ -103,7 +103,8 @@ impl From<f64> for Took {
 }
 
 impl Took {
-    fn by_clock(offset: ClockOffset, began: Duration, took: Duration) -> Took {
+    /// When it began by this rank's clock ([`Communicator::clock_at`]), which has been compared with rank 0's, and what it took.
+    pub fn by_clock(offset: ClockOffset, began: Duration, took: Duration) -> Took {
         let (began_s, seconds) = (1e-9 * offset.on_rank_0_ns(began) as f64, took.as_secs_f64());
         Took::between(began_s, began_s + seconds)
     }
@@ -113,25 +114,33 @@ impl Took {
         Took { seconds: ended_s - began_s, span: Some([began_s, ended_s]) }
     }
 
+    /// As if it had taken so many times as long.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Took {
+        let seconds = factor * self.seconds;
+        Took { seconds, span: self.span.map(|[began_s, _]| [began_s, began_s + seconds]) }
+    }
+
     pub(super) fn is_by_clock(&self) -> bool {
         self.span.is_some()
     }
 
     /// What the ranks take the maximum of: what it took, negative; when it began and ended; and what it took.
-    pub(super) fn told(&self) -> [f64; 4] {
+    pub fn told(&self) -> [f64; 4] {
         let [began_s, ended_s] = self.span.unwrap_or([0.0, self.seconds]);
         [-self.seconds, began_s, ended_s, self.seconds]
     }
 
     /// How long the call lasted: from when the last rank has begun it until the last one has ended it. `told`: the maximum of what all have. It is
     /// no less than on the rank on which it took least, and no more than on the one on which it took longest, however far clocks are apart.
-    pub(super) fn lasted(told: [f64; 4]) -> f64 {
+    pub fn lasted(told: [f64; 4]) -> f64 {
         let [_, began_s, ended_s, _] = told;
         let least_s = Took::least_s(told);
         (ended_s - began_s).clamp(least_s, Took::longest_s(told).max(least_s))
     }
 
-    pub(super) fn least_s(told: [f64; 4]) -> f64 {
+    /// What it took on the rank on which it took least.
+    pub fn least_s(told: [f64; 4]) -> f64 {
         -told[0]
     }
 

@@ -58,29 +58,19 @@ impl Finish {
     }
 }
 
-/// Contestants by number, in the order in which they first run; 0 stays to the end. `play` calls one and gives this rank's seconds. All
+/// Contestants by number, in the order in which they first run; 0 stays to the end. `play` calls one and gives what that took on this rank. All
 /// ranks take part, and all get the same.
 ///
 /// # Errors
 /// Those of the calls.
-pub fn race(
+pub fn race<T: Into<Took>>(
     communicator: &Communicator,
     entrants: &[Entrant],
     limit_s: f64,
-    play: &mut dyn FnMut(usize) -> Result<f64, CommError>,
+    play: &mut dyn FnMut(usize) -> Result<T, CommError>,
 ) -> Result<Finish, CommError> {
-    race_that_took(communicator, entrants, limit_s, &mut |number| play(number).map(Took::from))
-}
-
-/// The same, of calls of which each rank knows when they began.
-pub(super) fn race_that_took(
-    communicator: &Communicator,
-    entrants: &[Entrant],
-    limit_s: f64,
-    play: &mut dyn FnMut(usize) -> Result<Took, CommError>,
-) -> Result<Finish, CommError> {
-    let began = Instant::now();
-    race_by(communicator, entrants, limit_s, play, &|| began.elapsed().as_secs_f64())
+    let (began, mut took) = (Instant::now(), |number| play(number).map(Into::into));
+    race_by(communicator, entrants, limit_s, &mut took, &|| began.elapsed().as_secs_f64())
 }
 
 /// The same, by a clock of seconds since it began.

@@ -24,7 +24,7 @@ use super::clock::Took;
 use super::leader::Leader;
 use super::learning::{situation_of, typical_situation};
 use super::policies::{Plays, Version};
-use super::race::{Finish, agree, race_that_took};
+use super::race::{Finish, agree, race};
 pub(crate) use outcome::Outcome;
 use outcome::as_in_a_job;
 
@@ -112,7 +112,7 @@ impl<'a> Rehearsal<'a> {
     fn run_timed(self, mut level: impl FnMut() -> f64, play: Timed<'_>) -> Result<Outcome, CommError> {
         let entrants: Vec<Entrant> = self.contestants.iter().map(|(_, entrant)| *entrant).collect();
         let mut own: Vec<Vec<Took>> = vec![Vec::new(); entrants.len()];
-        let finish = race_that_took(self.communicator, &entrants, FOR_RACE * self.limit_s, &mut |number| {
+        let finish = race(self.communicator, &entrants, FOR_RACE * self.limit_s, &mut |number| {
             let took = play(self.contestants[number].0)?;
             own[number].push(took);
             Ok(took)
@@ -327,8 +327,8 @@ fn has_endured(default_s: &[f64], candidate_s: &[f64]) -> bool {
 
 impl Rehearsed {
     /// What a rehearsal finds of calls that somebody makes and times himself, whatever they take of a choice, for a tuner of his own:
-    /// it is taught as by [`TunedCalls::rehearse_call`]. `taught`: on rank 0, that tuner and what it chooses from. `play`: seconds of this
-    /// rank that count as a call of the choice; all ranks begin it together.
+    /// it is taught as by [`TunedCalls::rehearse_call`]. `taught`: on rank 0, that tuner and what it chooses from. `play`: what counts as a
+    /// call of the choice on this rank; all ranks begin it together.
     ///
     /// # Errors
     /// As [`Communicator::all_reduce`], and those of `play`.
@@ -336,7 +336,7 @@ impl Rehearsed {
         communicator: &Communicator,
         mut taught: Option<(&mut Tuner, &Situation)>,
         limit: Duration,
-        play: &mut dyn FnMut(Choice) -> Result<f64, CommError>,
+        play: &mut dyn FnMut(Choice) -> Result<Took, CommError>,
     ) -> Result<Rehearsed, CommError> {
         let situation = taught.as_ref().map(|(_, situation)| *situation);
         let rehearsal = Rehearsal::new(communicator, situation, limit)?;
@@ -344,7 +344,7 @@ impl Rehearsed {
             return Ok(Rehearsed::without_choice());
         }
         let level = || taught.as_mut().map_or(0.0, |(tuner, _)| tuner.next_level());
-        let outcome = rehearsal.run_timed(level, &mut |choice| play(choice).map(Took::from))?;
+        let outcome = rehearsal.run_timed(level, play)?;
         if let Some((tuner, situation)) = taught {
             outcome.teach(tuner, situation, Tuner::rehearsed);
         }

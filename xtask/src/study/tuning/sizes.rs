@@ -146,11 +146,11 @@ fn judge(all: &[Measured]) -> Section {
 fn table() -> Table {
     Table::new(
         "Sizes",
-        "Times in us: medians of calls, afterwards, of the slowest rank. \"Boundary\": what one takes in the mean, after every 4 \
+        "Times in us: medians of calls, afterwards, each from when the last rank has begun it until the last one has ended it, by a clock that all ranks share. \"Boundary\": what one takes in the mean, after every 4 \
          calls, where the ranks learn of each other's times, or go on if that is not worth it yet; the tuner's totals include it, but where \"calls\" stands. \"Over best\": its total after \
          it has learned over that of the best choice that the search has found, by turns; mean over the runs, with its 95 % interval: of \
          a single run (enough where calls take 50 ms and more, if it is within 1 %), by its rounds. \"Fastest\": its calls over \
-         the best's by the fastest rank's time; what it learns from is how long calls last by a clock that all ranks share. Before its first call each job rehearses for two seconds at most, or where 300 calls take longer, as long as those, up to a \
+         the best's by the fastest rank's time. Before its first call each job rehearses for two seconds at most, or where 300 calls take longer, as long as those, up to a \
          minute (\"rehearsed\": the last job). That counts as nobody's, and it prepares what a choice must have when it is first called. \"While learning\": its total over the default's in its first \
          calls; \"that over best\": times the default's over the best's, so all that finding out has cost in the job is in it. Of short calls \
          jobs learn one after the other, each with a tuner of its own (\"jobs\"): their times while they learn, and so \"prefix\" and \

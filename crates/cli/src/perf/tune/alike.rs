@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use paceline_comm::{CallOptions, CommError, Communicator};
-use paceline_train::Rehearsed;
+use paceline_train::{Rehearsed, Took};
 use paceline_tune::statistics::median;
 use paceline_tune::{Choice, Decision, Situation, Standing, Tuner};
 use serde::Serialize;
@@ -16,9 +16,8 @@ use super::super::pattern::Pattern;
 use super::Effort;
 use super::bench::{Bench, CALL};
 use super::contestants::situation;
-use super::fastest;
 use super::size::ITERATION;
-use super::turns::median_us;
+use super::turns::{Times, median_us};
 use crate::failure::Failure;
 
 /// What calls of one algorithm are said to take, over what they do.
@@ -49,7 +48,7 @@ pub struct TunedAlike {
     pub drifts: u64,
     /// Of as many jobs on the same calls, one of whose algorithms is said to take a fifth less: those that reported it.
     pub found: usize,
-    /// Median of a call, on the rank that came last.
+    /// Median of how long a call lasted.
     pub call_us: Option<f64>,
     /// Standard deviation of the logarithm of what calls take, within a job; the mean over the jobs.
     pub deviation: f64,
@@ -115,9 +114,9 @@ fn rehearse(
     situation: &Situation,
     (mut job, faster): (Option<&mut Job>, Option<u8>),
     limit_s: f64,
-    call: &mut dyn FnMut() -> Result<f64, CommError>,
+    call: &mut dyn FnMut() -> Result<Took, CommError>,
 ) -> Result<f64, CommError> {
-    let mut play = |choice: Choice| -> Result<f64, CommError> { Ok(said_to_take(choice, faster) * call()?) };
+    let mut play = |choice: Choice| Ok(call()?.times(said_to_take(choice, faster)));
     let taught = job.as_mut().map(|job| (&mut job.tuner, situation));
     let rehearsed = Rehearsed::of(communicator, taught, Duration::from_secs_f64(limit_s), &mut play)?;
     if let Some(job) = job {
@@ -136,9 +135,8 @@ fn said_to_take(choice: Choice, faster: Option<u8>) -> f64 {
     }
 }
 
-/// The calls of a job, from which both of a pair learn, with a boundary as often as where a tuner's choices are played; seconds of
-/// the rank that came last. Only the first call and the last
-/// one are checked.
+/// The calls of a job, from which both of a pair learn, with a boundary as often as where a tuner's choices are played; how many seconds
+/// each lasted. Only the first call and the last one are checked.
 fn job(
     communicator: &Communicator,
     bench: &mut Bench<'_>,
@@ -150,11 +148,11 @@ fn job(
     while all.len() < calls {
         let count = ITERATION.min(calls - all.len());
         let decided = pair.as_mut().map(|pair| pair.each_mut().map(|job| job.tuner.schedule(situation, count).1));
-        let mut seconds = Vec::with_capacity(count);
+        let mut made = Vec::with_capacity(count);
         for number in all.len() + 1..=all.len() + count {
-            seconds.push(bench.choice(Choice::Default, number == 1 || number == calls)?);
+            made.push(bench.choice(Choice::Default, number == 1 || number == calls)?);
         }
-        fastest(communicator, &mut seconds)?;
+        let seconds = Times::of(communicator, &made)?.lasted;
         if let (Some(pair), Some(decided)) = (pair.as_mut(), decided) {
             pair.iter_mut().zip(decided).for_each(|(job, decided)| job.learn(situation, &decided, &seconds));
         }
@@ -317,7 +315,7 @@ mod tests {
                 [None, faster].map(|faster| {
                     let mut job = Job::new(1, faster);
                     let one = (communicator.rank() == 0).then_some(&mut job);
-                    let mut call = || communicator.barrier(&CallOptions::default()).map(|()| 1e-3);
+                    let mut call = || communicator.barrier(&CallOptions::default()).map(|()| Took::from(1e-3));
                     rehearse(&communicator, &situation, (one, faster), 5.0, &mut call).expect("both rehearse");
                     job.has_rehearsed_a_gain
                 })

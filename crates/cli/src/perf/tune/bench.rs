@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use paceline_comm::{CallOptions, CommError, Communicator};
+use paceline_comm::{CallOptions, ClockOffset, CommError, Communicator};
 use paceline_plan::CollectiveKind;
-use paceline_train::{Rehearsed, TunedCalls};
+use paceline_train::{Rehearsed, Took, TunedCalls};
 use paceline_tune::environment::Call;
 use paceline_tune::{Choice, Parallelism};
 
@@ -31,12 +31,16 @@ pub const CALL: Call = Call {
     times: 1,
 };
 
+/// Of so many messages between hosts, to compare their clocks, the fastest count.
+const ROUND_TRIPS: usize = 16;
+
 /// The call with its data and its tuner.
 pub struct Bench<'a> {
     exercise: Exercise<'a, f32>,
     communicator: &'a Communicator,
     subject: &'a Subject,
     pub tuned: TunedCalls<'a>,
+    clock: ClockOffset,
     /// Elements of this rank that were not what they must be, in the calls that were checked.
     pub wrong: u64,
 }
@@ -56,7 +60,8 @@ impl<'a> Bench<'a> {
         let exercise = Exercise::new(communicator, subject, pattern, bytes)?;
         let mut tuned = TunedCalls::new(communicator, effort.seed);
         tuned.admit(effort.programs)?;
-        Ok(Bench { exercise, communicator, subject, tuned, wrong: 0 })
+        let clock = communicator.compare_clocks(ROUND_TRIPS)?;
+        Ok(Bench { exercise, communicator, subject, tuned, clock, wrong: 0 })
     }
 
     /// The bytes that are reduced.
@@ -64,11 +69,11 @@ impl<'a> Bench<'a> {
         self.exercise.bytes()
     }
 
-    /// One call as a choice says; seconds of this rank. A checked one starts from wrong data.
+    /// One call as a choice says; what it took on this rank. A checked one starts from wrong data.
     ///
     /// # Errors
     /// Those of the call.
-    pub fn choice(&mut self, choice: Choice, is_checked: bool) -> Result<f64, CommError> {
+    pub fn choice(&mut self, choice: Choice, is_checked: bool) -> Result<Took, CommError> {
         self.timed(is_checked, |bench| {
             let (data, options) = (bench.exercise.data().1, CallOptions::default());
             bench.tuned.all_reduce_as(choice, data, bench.subject.reduction, &options)
@@ -92,7 +97,7 @@ impl<'a> Bench<'a> {
         &mut self,
         is_checked: bool,
         call: impl FnOnce(&mut Self) -> Result<(), CommError>,
-    ) -> Result<f64, CommError> {
+    ) -> Result<Took, CommError> {
         if is_checked {
             self.exercise.spoil();
         }
@@ -100,11 +105,11 @@ impl<'a> Bench<'a> {
         self.exercise.barrier()?;
         let began = Instant::now();
         call(self)?;
-        let seconds = began.elapsed().as_secs_f64();
+        let took = began.elapsed();
         if is_checked {
             self.wrong += self.exercise.count_wrong();
         }
-        Ok(seconds)
+        Ok(Took::by_clock(self.clock, self.communicator.clock_at(began), took))
     }
 }
 
@@ -115,14 +120,19 @@ impl Playing for Bench<'_> {
         self.communicator
     }
 
-    fn tuned(&mut self, is_checked: bool) -> Result<f64, CommError> {
+    fn begin(&mut self) -> Result<(), CommError> {
+        self.clock = self.communicator.compare_clocks(ROUND_TRIPS)?;
+        Ok(())
+    }
+
+    fn tuned(&mut self, is_checked: bool) -> Result<Took, CommError> {
         self.timed(is_checked, |bench| {
             let options = CallOptions::default();
             bench.tuned.all_reduce(bench.exercise.data().1, bench.subject.reduction, &CALL, &options)
         })
     }
 
-    fn rival(&mut self, rival: &Choice, is_checked: bool) -> Result<f64, CommError> {
+    fn rival(&mut self, rival: &Choice, is_checked: bool) -> Result<Took, CommError> {
         self.choice(*rival, is_checked)
     }
 

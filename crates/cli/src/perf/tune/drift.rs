@@ -136,7 +136,7 @@ fn grace(turns: &Turns) -> usize {
 }
 
 fn phase(network: Network, turns: &Turns, best: usize) -> DriftPhase {
-    let (tuned, oracle, whole) = (&turns.tuned.slowest, &turns.rivals[best].slowest, turns.tuned_whole());
+    let (tuned, oracle, whole) = (&turns.tuned.lasted, &turns.rivals[best].lasted, turns.tuned_whole());
     let is_good = |start: &usize| {
         let window = *start..*start + WINDOW;
         ratio(&tuned[window.clone()], &oracle[window]) <= RECOVERED
@@ -153,7 +153,7 @@ fn phase(network: Network, turns: &Turns, best: usize) -> DriftPhase {
         over_oracle: late(&whole),
         over_oracle_at_first: between(&whole, whole.len().min(2 * GRACE)),
         calls_over_oracle: late(tuned),
-        over_default: ratio(&whole, &turns.rivals[0].slowest),
+        over_default: ratio(&whole, &turns.rivals[0].lasted),
         tuned_us: median_us(&tuned[from..]),
         oracle_us: median_us(&oracle[from..]),
         drifts: 0,
@@ -192,7 +192,7 @@ mod tests {
         let slow_at_first = |calls: usize, factor: f64| {
             (0..300).map(|call| if call < calls { factor } else { 1.0 }).collect::<Vec<f64>>()
         };
-        let times = |slowest: Vec<f64>| Times { fastest: slowest.clone(), slowest };
+        let times = |lasted: Vec<f64>| Times { fastest: lasted.clone(), lasted };
         let turns = Turns {
             tuned: times(slow_at_first(80, 3.0)),
             // The second is the best from the 100th call on, if not from the first.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
 use paceline_plan::CollectiveKind;
-use paceline_train::{Iterations, RehearsedIterations, TunedCalls, links_of, race, rehearse_iterations};
+use paceline_train::{Iterations, RehearsedIterations, Took, TunedCalls, links_of, race, rehearse_iterations};
 use paceline_tune::environment::{Call, Mix};
 use paceline_tune::main_effects::Entrant;
 use paceline_tune::{Parallelism, Random};
@@ -139,8 +139,8 @@ pub fn measure(communicator: &Communicator, scale: u64, effort: &Effort<'_>) -> 
 
 fn summary(learning: &Turns, after: &Turns) -> TunedMix {
     let all = learning.then(after);
-    let [default, fixed] = [0, after.best(0)].map(|rival| &after.rivals[rival].slowest);
-    let learning_over_default = ratio(&learning.tuned_whole(), &learning.rivals[0].slowest);
+    let [default, fixed] = [0, after.best(0)].map(|rival| &after.rivals[rival].lasted);
+    let learning_over_default = ratio(&learning.tuned_whole(), &learning.rivals[0].lasted);
     TunedMix {
         scale: 0,
         mix_calls: Vec::new(),
@@ -154,15 +154,15 @@ fn summary(learning: &Turns, after: &Turns) -> TunedMix {
         rehearsed_iterations: 0,
         changed_contexts: 0,
         default_us: median_us(default),
-        tuned_us: median_us(&after.tuned.slowest),
+        tuned_us: median_us(&after.tuned.lasted),
         static_us: median_us(fixed),
         learning_over_static: learning_over_default * ratio(default, fixed),
         tuned_over_static: ratio(&after.tuned_whole(), fixed),
-        calls_over_static: ratio(&after.tuned.slowest, fixed),
+        calls_over_static: ratio(&after.tuned.lasted, fixed),
         learning_over_default,
         tuned_over_default: ratio(&after.tuned_whole(), default),
-        worst_prefix: worst_prefix(&all.tuned_whole(), &all.rivals[0].slowest),
-        default_over_itself: worst_prefix(&learning.rivals[1].slowest, &learning.rivals[0].slowest),
+        worst_prefix: worst_prefix(&all.tuned_whole(), &all.rivals[0].lasted),
+        default_over_itself: worst_prefix(&learning.rivals[1].lasted, &learning.rivals[0].lasted),
         boundary_us: all.boundary_us(),
     }
 }
@@ -293,6 +293,15 @@ impl<'a> Mixed<'a> {
         }
         Ok(seconds)
     }
+
+    /// An iteration as the tuners say; seconds of this rank.
+    fn tuned_iteration(&mut self, is_checked: bool) -> Result<f64, CommError> {
+        let seconds = self.iteration(is_checked, |it, _, tuned| {
+            tuned[it.group as usize].as_mut().map_or(Ok(()), |tuned| it.tuned(tuned))
+        })?;
+        self.last = Duration::from_secs_f64(seconds);
+        Ok(seconds)
+    }
 }
 
 impl<'a> Iterations<'a> for Mixed<'a> {
@@ -305,7 +314,7 @@ impl<'a> Iterations<'a> for Mixed<'a> {
     }
 
     fn iteration(&mut self) -> Result<f64, CommError> {
-        Playing::tuned(self, false)
+        self.tuned_iteration(false)
     }
 }
 
@@ -316,19 +325,16 @@ impl Playing for Mixed<'_> {
         self.communicator
     }
 
-    fn tuned(&mut self, is_checked: bool) -> Result<f64, CommError> {
-        let seconds = self.iteration(is_checked, |it, _, tuned| {
-            tuned[it.group as usize].as_mut().map_or(Ok(()), |tuned| it.tuned(tuned))
-        })?;
-        self.last = Duration::from_secs_f64(seconds);
-        Ok(seconds)
+    fn tuned(&mut self, is_checked: bool) -> Result<Took, CommError> {
+        self.tuned_iteration(is_checked).map(Took::from)
     }
 
-    fn rival(&mut self, rival: &Static, is_checked: bool) -> Result<f64, CommError> {
+    fn rival(&mut self, rival: &Static, is_checked: bool) -> Result<Took, CommError> {
         self.iteration(is_checked, |it, groups, _| {
             let options = rival.options(it.call.collective, it.ranks);
             groups.get(it.group).map_or(Ok(()), |members| it.plain(members, &options))
         })
+        .map(Took::from)
     }
 
     fn boundary(&mut self) -> Result<(), CommError> {

@@ -27,7 +27,7 @@ const JOBS_MAX: usize = 1000;
 /// A total over the default's that is more is beyond what a tuner promises.
 const PROMISED: f64 = 1.02;
 
-/// What was found out of a size. Times are those of the slowest rank, in microseconds.
+/// What was found out of a size. Times are from when the last rank has begun a call until the last one has ended it, in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct TunedSize {
     /// That are reduced, in place.
@@ -166,12 +166,12 @@ pub fn measure(
 /// With boundaries and without. `after`: what follows for the same tuner.
 fn worst_prefixes(learning: &Turns, after: Option<&Turns>) -> [Option<f64>; 2] {
     let all = after.map_or_else(|| learning.clone(), |after| learning.then(after));
-    [&all.tuned_whole(), &all.tuned.slowest].map(|tuned| worst_prefix(tuned, &all.rivals[0].slowest))
+    [&all.tuned_whole(), &all.tuned.lasted].map(|tuned| worst_prefix(tuned, &all.rivals[0].lasted))
 }
 
 /// Has a job taken more than is promised while it learned, and has its second default?
 fn is_beyond(learning: &Turns) -> [bool; 2] {
-    let [default, again] = [0, 1].map(|rival| &learning.rivals[rival].slowest);
+    let [default, again] = [0, 1].map(|rival| &learning.rivals[rival].lasted);
     [&learning.tuned_whole(), again].map(|total| worst_prefix(total, default).is_some_and(|worst| worst > PROMISED))
 }
 
@@ -227,7 +227,7 @@ fn summary(
     let oracle = after.best(0);
     let best = &after.rivals[oracle];
     let fastest = after.rivals.iter().map(|rival| ratio(&after.tuned.fastest, &rival.fastest));
-    let [default, again] = [0, 1].map(|rival| &learning.rivals[rival].slowest);
+    let [default, again] = [0, 1].map(|rival| &learning.rivals[rival].lasted);
     let (context, policy) = (state.context(), bench.tuned.standing());
     let course = bench.tuned.tuner().and_then(|tuner| tuner.course(&context));
     TunedSize {
@@ -242,15 +242,15 @@ fn summary(
         jobs: 1,
         calls: learning.boundaries.len(),
         compared: after.boundaries.len(),
-        default_us: median_us(&after.rivals[0].slowest),
-        tuned_us: median_us(&after.tuned.slowest),
-        oracle_us: median_us(&best.slowest),
+        default_us: median_us(&after.rivals[0].lasted),
+        tuned_us: median_us(&after.tuned.lasted),
+        oracle_us: median_us(&best.lasted),
         learning_over_default: ratio(&learning.tuned_whole(), default),
-        tuned_over_default: ratio(&after.tuned_whole(), &after.rivals[0].slowest),
-        tuned_over_oracle: ratio(&after.tuned_whole(), &best.slowest),
-        over_oracle_half_width: ratio_half_width(&after.tuned_whole(), &best.slowest),
+        tuned_over_default: ratio(&after.tuned_whole(), &after.rivals[0].lasted),
+        tuned_over_oracle: ratio(&after.tuned_whole(), &best.lasted),
+        over_oracle_half_width: ratio_half_width(&after.tuned_whole(), &best.lasted),
         worst_prefix: None,
-        calls_over_oracle: ratio(&after.tuned.slowest, &best.slowest),
+        calls_over_oracle: ratio(&after.tuned.lasted, &best.lasted),
         reward_over_oracle: fastest.fold(0.0, f64::max),
         calls_worst_prefix: None,
         default_over_itself: worst_prefix(again, default),
@@ -280,7 +280,7 @@ impl TunedSize {
     pub fn write_head(out: &mut dyn Write) -> io::Result<()> {
         writeln!(
             out,
-            "# the slowest rank's time; totals of the tuner's calls and boundaries (of its calls) over the default's while it learned, \
+            "# from the last rank's beginning to the last one's end; totals of the tuner's calls and boundaries (of its calls) over the default's while it learned, \
              and over the best's; at worst over the default's, from 100 calls on; and the default's over itself"
         )?;
         writeln!(
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn the_prefix_of_a_single_job_goes_on_behind_the_learning() {
         let turns = |calls: usize, call_s: f64| {
-            let times = |seconds: f64| Times { slowest: vec![seconds; calls], fastest: vec![seconds; calls] };
+            let times = |seconds: f64| Times { lasted: vec![seconds; calls], fastest: vec![seconds; calls] };
             Turns { tuned: times(call_s), rivals: vec![times(1.0), times(0.5)], boundaries: vec![0.1; calls] }
         };
         let (learning, after) = (turns(300, 0.9), turns(300, 1.5));

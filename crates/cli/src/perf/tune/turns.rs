@@ -5,11 +5,11 @@
 use std::time::Instant;
 
 use paceline_comm::{CallOptions, CommError, Communicator};
-use paceline_train::student_t_975;
+use paceline_train::{Took, student_t_975};
 use paceline_tune::Random;
 use paceline_tune::statistics::median;
 
-use super::{fastest, slowest};
+use super::slowest;
 
 /// Totals are compared from so many calls on: before, one call decides.
 pub const PREFIX: usize = 100;
@@ -22,17 +22,25 @@ pub trait Playing {
     /// The ranks.
     fn communicator(&self) -> &Communicator;
 
-    /// Once, as the tuner says; seconds of this rank.
+    /// Calls follow: clocks are compared that are used.
     ///
     /// # Errors
     /// Those of the communication.
-    fn tuned(&mut self, is_checked: bool) -> Result<f64, CommError>;
+    fn begin(&mut self) -> Result<(), CommError> {
+        Ok(())
+    }
+
+    /// Once, as the tuner says; what it took on this rank.
+    ///
+    /// # Errors
+    /// Those of the communication.
+    fn tuned(&mut self, is_checked: bool) -> Result<Took, CommError>;
 
     /// Once, as a rival does it.
     ///
     /// # Errors
     /// Those of the communication.
-    fn rival(&mut self, rival: &Self::Rival, is_checked: bool) -> Result<f64, CommError>;
+    fn rival(&mut self, rival: &Self::Rival, is_checked: bool) -> Result<Took, CommError>;
 
     /// Nothing is under way: the ranks may change to another policy.
     ///
@@ -44,8 +52,8 @@ pub trait Playing {
 /// Seconds, call by call. All ranks begin together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
-    /// Of the slowest rank: what an iteration waits for.
-    pub slowest: Vec<f64>,
+    /// From when the last rank has begun until the last one has ended: what an iteration waits for.
+    pub lasted: Vec<f64>,
     /// Of the fastest one, which as a rule is the one that came last: others have waited for it.
     pub fastest: Vec<f64>,
 }
@@ -80,6 +88,7 @@ pub fn play<P: Playing>(playing: &mut P, rivals: &[P::Rival], length: &Length) -
     let mut random = Random::new(length.seed, 0x7025);
     let (mut tuned, mut others) = (Vec::new(), vec![Vec::new(); rivals.len()]);
     let (mut boundaries, nothing_s) = (Vec::new(), clock_s());
+    playing.begin()?;
     for round in 1..=length.rounds {
         for last in (1..order.len()).rev() {
             order.swap(last, random.below(last + 1));
@@ -96,8 +105,8 @@ pub fn play<P: Playing>(playing: &mut P, rivals: &[P::Rival], length: &Length) -
     }
     let communicator = playing.communicator();
     slowest(communicator, &mut boundaries)?;
-    let rivals = others.into_iter().map(|seconds| Times::of(communicator, seconds)).collect::<Result<_, _>>()?;
-    Ok(Turns { tuned: Times::of(communicator, tuned)?, rivals, boundaries })
+    let rivals = others.iter().map(|calls| Times::of(communicator, calls)).collect::<Result<_, _>>()?;
+    Ok(Turns { tuned: Times::of(communicator, &tuned)?, rivals, boundaries })
 }
 
 /// What the clock says of nothing, in seconds. Nobody reads it at a job's boundaries, of which those of short calls take no longer. (All
@@ -117,20 +126,24 @@ fn boundary<P: Playing>(playing: &mut P) -> Result<f64, CommError> {
 
 impl Times {
     /// Of what each rank has measured.
-    fn of(communicator: &Communicator, mut seconds: Vec<f64>) -> Result<Times, CommError> {
-        let mut least = seconds.clone();
-        slowest(communicator, &mut seconds)?;
-        fastest(communicator, &mut least)?;
-        Ok(Times { slowest: seconds, fastest: least })
+    ///
+    /// # Errors
+    /// Those of the communication.
+    pub fn of(communicator: &Communicator, calls: &[Took]) -> Result<Times, CommError> {
+        let mut told: Vec<f64> = calls.iter().flat_map(Took::told).collect();
+        slowest(communicator, &mut told)?;
+        let (lasted, fastest) =
+            told.as_chunks().0.iter().map(|told| (Took::lasted(*told), Took::least_s(*told))).unzip();
+        Ok(Times { lasted, fastest })
     }
 
     fn then(&self, later: &Times) -> Times {
         let joined = |one: &[f64], other: &[f64]| [one, other].concat();
-        Times { slowest: joined(&self.slowest, &later.slowest), fastest: joined(&self.fastest, &later.fastest) }
+        Times { lasted: joined(&self.lasted, &later.lasted), fastest: joined(&self.fastest, &later.fastest) }
     }
 
     fn plus(&self, other: &Times) -> Times {
-        Times { slowest: sums(&self.slowest, &other.slowest), fastest: sums(&self.fastest, &other.fastest) }
+        Times { lasted: sums(&self.lasted, &other.lasted), fastest: sums(&self.fastest, &other.fastest) }
     }
 }
 
@@ -153,14 +166,14 @@ impl Turns {
         }
     }
 
-    /// All that the tuner takes, round by round: its call on the slowest rank, and the boundary after it.
+    /// All that the tuner takes, round by round: its call, and the boundary after it.
     pub fn tuned_whole(&self) -> Vec<f64> {
-        self.tuned.slowest.iter().zip(&self.boundaries).map(|(call, boundary)| call + boundary).collect()
+        self.tuned.lasted.iter().zip(&self.boundaries).map(|(call, boundary)| call + boundary).collect()
     }
 
     /// The rival whose calls from this one on take least together.
     pub fn best(&self, from: usize) -> usize {
-        let total = |rival: &usize| self.rivals[*rival].slowest.iter().skip(from).sum::<f64>();
+        let total = |rival: &usize| self.rivals[*rival].lasted.iter().skip(from).sum::<f64>();
         (0..self.rivals.len()).min_by(|one, other| total(one).total_cmp(&total(other))).unwrap_or(0)
     }
 
@@ -242,7 +255,7 @@ mod tests {
     }
 
     fn times(slowest: &[f64]) -> Times {
-        Times { slowest: slowest.to_vec(), fastest: slowest.iter().map(|seconds| seconds / 2.0).collect() }
+        Times { lasted: slowest.to_vec(), fastest: slowest.iter().map(|seconds| seconds / 2.0).collect() }
     }
 
     #[test]
@@ -276,12 +289,12 @@ mod tests {
             &self.communicator
         }
 
-        fn tuned(&mut self, _: bool) -> Result<f64, CommError> {
-            Ok(self.communicator.rank() as f64 + 1.0)
+        fn tuned(&mut self, _: bool) -> Result<Took, CommError> {
+            Ok(Took::from(self.communicator.rank() as f64 + 1.0))
         }
 
-        fn rival(&mut self, (): &(), _: bool) -> Result<f64, CommError> {
-            Ok(self.communicator.rank() as f64 + 4.0)
+        fn rival(&mut self, (): &(), _: bool) -> Result<Took, CommError> {
+            Ok(Took::from(self.communicator.rank() as f64 + 4.0))
         }
 
         fn boundary(&mut self) -> Result<(), CommError> {
@@ -304,8 +317,8 @@ mod tests {
         });
         for rank in ranks.collect::<Vec<_>>() {
             let (turns, boundaries) = rank.join().expect("no panic");
-            assert_eq!(turns.tuned, Times { slowest: vec![2.0; 5], fastest: vec![1.0; 5] });
-            assert_eq!(turns.rivals, [Times { slowest: vec![5.0; 5], fastest: vec![4.0; 5] }]);
+            assert_eq!(turns.tuned, Times { lasted: vec![2.0; 5], fastest: vec![1.0; 5] });
+            assert_eq!(turns.rivals, [Times { lasted: vec![5.0; 5], fastest: vec![4.0; 5] }]);
             // After two, four and the last one; and all ranks have waited for the slow one.
             let is_there: Vec<bool> = turns.boundaries.iter().map(|seconds| *seconds >= 5e-3).collect();
             assert_eq!((is_there, boundaries), (vec![false, true, false, true, true], 3));

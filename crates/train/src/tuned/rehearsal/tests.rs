@@ -211,10 +211,10 @@ fn whoever_times_calls_himself_teaches_his_own_tuner() {
             Choice::Play(action) => Some(action.family.algorithm).filter(|algorithm| *algorithm != usual),
             Choice::Default => None,
         });
-        let mut play = |choice: Choice| -> Result<f64, CommError> {
+        let mut play = |choice: Choice| -> Result<Took, CommError> {
             communicator.barrier(&CallOptions::default())?;
             let is_faster = matches!(choice, Choice::Play(action) if Some(action.family.algorithm) == other);
-            Ok(if is_faster { 1e-3 } else { 1.5e-3 })
+            Ok(if is_faster { 1e-3 } else { 1.5e-3 }.into())
         };
         let mut tuner = Tuner::shipped(1);
         let taught = (communicator.rank() == 0).then_some((&mut tuner, &situation));
