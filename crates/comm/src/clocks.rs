@@ -1,10 +1,16 @@
 //! Offsets between the ranks' clocks.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{CallOptions, CommError, Communicator};
+
+/// Of messages that nobody else sends.
+const TAG: u32 = u32::MAX;
+
+/// A rank looks so often when its clock began.
+const READINGS: usize = 8;
 
 /// The offset of this rank's clock ([`Communicator::clock`]) from that of the communicator's rank 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,15 +40,24 @@ impl Communicator {
     /// that its distance from (t₀ + t₁) / 2 is known to (t₁ − t₀) / 2. The shortest of `round_trips` (at least 1) counts: nobody was
     /// interrupted in it (Cristian, "Probabilistic clock synchronization", 1989).
     ///
-    /// Its messages are of the caller's kind, with tag 0: no other message with that tag may be pending between rank 0 and
+    /// Its messages are of the caller's kind, with the largest tag: no other message with that tag may be pending between rank 0 and
     /// another rank of this communicator.
     ///
     /// # Errors
     /// As [`Communicator::send`].
     pub fn compare_clocks(&self, round_trips: usize) -> Result<ClockOffset, CommError> {
-        let host = self.compare_hosts(round_trips.max(1), host_ns)?;
-        // When this rank's clock began, by its host's.
-        let own = host_ns() - self.clock().as_nanos() as i64;
+        // When this rank's clock began, by its host's: whoever is interrupted between the two takes it for later.
+        let began = || {
+            let instant = Instant::now();
+            host_ns().saturating_sub(self.clock_at(instant).as_nanos() as i64)
+        };
+        let began = (0..READINGS).map(|_| began()).min().unwrap_or_default();
+        self.compare_by(round_trips.max(1), host_ns, began)
+    }
+
+    /// `now`: what this host's clock says, in nanoseconds; `own`: what it said when this rank's began.
+    fn compare_by(&self, round_trips: usize, now: impl Fn() -> i64, own: i64) -> Result<ClockOffset, CommError> {
+        let host = self.compare_hosts(round_trips, now)?;
         let mut first = [own];
         self.broadcast(&mut first, 0, &CallOptions::default())?;
         let ahead = host.ahead.saturating_add(first[0].saturating_sub(own));
@@ -76,8 +91,8 @@ impl Communicator {
         let mut best = ClockOffset { ahead: 0, error: i64::MAX };
         for _ in 0..round_trips {
             let (asked, mut theirs) = (now(), [0_i64]);
-            self.send(&[asked], peer, 0, &options)?;
-            self.receive(&mut theirs, peer, 0, &options)?;
+            self.send(&[asked], peer, TAG, &options)?;
+            self.receive(&mut theirs, peer, TAG, &options)?;
             let half = (now() - asked + 1) / 2;
             if half < best.error {
                 best = ClockOffset { ahead: theirs[0].saturating_sub(asked + half), error: half };
@@ -89,14 +104,14 @@ impl Communicator {
     fn tell_time(&self, round_trips: usize, now: impl Fn() -> i64) -> Result<(), CommError> {
         let options = CallOptions::default();
         for _ in 0..round_trips {
-            self.receive(&mut [0_i64], 0, 0, &options)?;
-            self.send(&[now()], 0, 0, &options)?;
+            self.receive(&mut [0_i64], 0, TAG, &options)?;
+            self.send(&[now()], 0, TAG, &options)?;
         }
         Ok(())
     }
 }
 
-/// The clock that all processes of this host read, and which nobody sets.
+/// The clock that all processes of this host read. Nobody sets it; only its rate is adjusted.
 fn host_ns() -> i64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
@@ -105,7 +120,6 @@ fn host_ns() -> i64 {
 #[cfg(test)]
 mod tests {
     use std::thread;
-    use std::time::Instant;
 
     use super::*;
     use crate::ThreadsConfig;
@@ -137,23 +151,31 @@ mod tests {
         }
     }
 
-    /// The same moment by all clocks, which began when their ranks connected.
+    /// Clocks of ranks that began days apart, on hosts whose clocks are hours apart.
     #[test]
     fn ranks_agree_what_time_it_is() {
-        for (hosts, ranks) in [(1, 3), (3, 3)] {
-            let times = on_hosts(hosts, ranks, |communicator| {
-                thread::sleep(Duration::from_millis(communicator.rank() as u64));
-                let clock = communicator.compare_clocks(16).expect("all ranks are there");
-                let (instant, at) = (Instant::now(), host_ns());
-                (clock, clock.on_rank_0_ns(communicator.clock_at(instant)) - at)
+        fn own(rank: usize) -> i64 {
+            [5, -1, 9][rank] * 86_400_000_000_000
+        }
+        for hosts in [1, 3] {
+            let clocks = on_hosts(hosts, 3, |communicator| {
+                let host = communicator.topology().host(communicator.rank()) as i64 * 3_600_000_000_000;
+                let clock = communicator.compare_by(64, || host_ns() + host, own(communicator.rank()));
+                (host, clock.expect("all ranks are there"))
             });
-            for (rank, (clock, since)) in times.iter().enumerate() {
-                // Two clocks are read one after the other, by somebody who may be interrupted.
-                let off = (since - times[0].1).abs();
-                assert!(off <= clock.error_ns() + 5_000_000, "{hosts} hosts, rank {rank}: {off} ns, {clock:?}");
-                assert!(hosts > 1 || clock.error_ns() == 0);
+            for (rank, (host, clock)) in clocks.iter().enumerate() {
+                let ahead = host - own(rank) + own(0);
+                assert!((clock.ahead - ahead).abs() <= clock.error, "{hosts} hosts, rank {rank}: {clock:?}, {ahead}");
+                assert_eq!(clock.error == 0, hosts == 1 || rank == 0, "{clock:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_rank_knows_when_its_clock_began() {
+        let clocks = on_hosts(1, 2, |communicator| communicator.compare_clocks(1).expect("all ranks are there"));
+        // Both have connected within a minute, and not with the host's first second.
+        assert!(clocks[1].error == 0 && clocks[1].ahead.abs() < 60_000_000_000, "{clocks:?}");
     }
 
     #[test]

@@ -62,7 +62,7 @@ const EVENTS_MAX: usize = 1 << 17;
 /// stands before them.
 const TRACE_BYTES_MAX: usize = 3 * EVENTS_MAX * 48;
 
-/// Between worker 0 and each other rank, to compare clocks: the shortest counts.
+/// Between worker 0 and one rank of each other host, to compare clocks: the shortest counts.
 const ROUND_TRIPS: usize = 8;
 
 /// A shard notes what it does.

@@ -125,8 +125,8 @@ pub use tensor_list::{TensorListError, parse_tensor_list, read_tensor_list};
 pub use timeline::{Lane, Process, Span, Timeline};
 pub use trainer::{train, train_model};
 pub use tuned::{
-    Finish, Iterations, Rehearsed, RehearsedIterations, Took, TunedCalls, TunedProgram, links_of, named, race,
-    ranks_that_differ, rehearse_iterations, tuned_options,
+    CommonClock, Finish, Iterations, Rehearsed, RehearsedIterations, Took, TunedCalls, TunedProgram, links_of, named,
+    race, ranks_that_differ, rehearse_iterations, tuned_options,
 };
 pub use tuning::{
     FollowedOperations, FusionReport, IterationGain, TuneOptions, TunedContext, TuningNews, TuningReport,

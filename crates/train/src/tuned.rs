@@ -31,7 +31,7 @@ use paceline_tune::{Action, Choice, Congestion, Context, ContextKey, Policy, Sch
 
 use by_iterations::Step;
 use clock::Clock;
-pub use clock::Took;
+pub use clock::{CommonClock, Took};
 pub(crate) use congestion::of_number;
 pub(crate) use followed::rules_elsewhere;
 use glances::Glances;
@@ -190,7 +190,7 @@ impl<'a> TunedCalls<'a> {
         call(communicator, &options, program)?;
         let took = began.elapsed();
         self.made.push(made.took(took));
-        self.clock.note(self.communicator.clock_at(began), took);
+        self.clock.note(began, took);
         Ok(())
     }
 
@@ -198,7 +198,7 @@ impl<'a> TunedCalls<'a> {
     fn count(&mut self, place: usize) -> u64 {
         let (called, number) = self.kinds.count(place);
         self.seen.note(called.key.0);
-        self.meetings.called(called.state.bytes);
+        self.meetings.called(number, called.state.bytes);
         number
     }
 
@@ -299,23 +299,27 @@ impl<'a> TunedCalls<'a> {
         self.step.add(iteration);
         // Of calls that follow a policy nothing is learned.
         if self.followed.is_none() {
-            if !self.clock.is_compared() {
-                self.clock.compare(self.communicator)?;
-            }
             let is_due = self.meetings.is_due(self.kinds.called());
             let have_changed = !is_due && self.glances.is_due() && self.glances.look(self.communicator, &self.made)?;
             if is_due || have_changed {
+                if !self.clock.is_compared() {
+                    self.clock.compare(self.communicator)?;
+                }
                 let began = Instant::now();
-                let every = self.meet(have_changed)?;
+                let (every, compares) = self.meet(have_changed)?;
                 self.meetings.met(began.elapsed(), every);
+                if compares {
+                    self.clock.compare(self.communicator)?;
+                }
             }
         }
         self.ended = Instant::now();
         Ok(self.policies.active())
     }
 
-    /// In how many boundaries they meet again. `at_a_glance`: they do not because it is time, but as calls look changed.
-    fn meet(&mut self, at_a_glance: bool) -> Result<u64, CommError> {
+    /// In how many boundaries they meet again, and whether they compare clocks now. `at_a_glance`: they do not because it is time, but as calls look
+    /// changed.
+    fn meet(&mut self, at_a_glance: bool) -> Result<(u64, bool), CommError> {
         // Whose turn it is in a schedule counts from here, which is behind the same call on all ranks.
         let (mut made, numbers) = (std::mem::take(&mut self.made), self.kinds.take());
         let mut step = std::mem::take(&mut self.step);
@@ -325,7 +329,7 @@ impl<'a> TunedCalls<'a> {
         let times = made.iter().map(|made| -made.seconds);
         let head = [seen, -seen, -self.meetings.last_here_s(), step.seconds];
         let mut most: Vec<f64> = head.into_iter().chain(times).collect();
-        most.extend(self.clock.told(made.len()));
+        most.extend(self.clock.told(self.communicator, made.len()));
         self.communicator.all_reduce(&mut most, Reduction::Max, &CallOptions::default())?;
         // All are here.
         let together = Instant::now();
@@ -345,10 +349,7 @@ impl<'a> TunedCalls<'a> {
         self.congestion = of_number(told[0]);
         self.listens = told[2] != 0;
         self.glances.set(u64::try_from(told[3]).unwrap_or(0));
-        if told[4] != 0 {
-            self.clock.compare(self.communicator)?;
-        }
-        Ok(u64::try_from(told[1]).unwrap_or(1))
+        Ok((u64::try_from(told[1]).unwrap_or(1), told[4] != 0))
     }
 
     /// The next version, if there is one, and what rank 0 tells with it: how much others are in the way, after how many boundaries they meet and

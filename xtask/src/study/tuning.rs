@@ -166,8 +166,8 @@ fn findings(sections: Vec<(&'static str, Section)>, left_out: Table) -> Findings
     }
     Findings {
         title: "The tuner on our communicator, and simulated".into(),
-        text: "Measured: f32 all-reduces in place between processes, a barrier before each call, which takes as long as on its \
-               slowest rank. The tuner's calls and its rivals' take turns in the same world, in an order of chance; what boundaries \
+        text: "Measured: f32 all-reduces in place between processes, a barrier before each call, which lasts from \
+               when the last rank has begun it until the last one has ended it (iterations of several kinds of calls: as long as on the slowest rank). The tuner's calls and its rivals' take turns in the same world, in an order of chance; what boundaries \
                take, in which the ranks learn of each other's times, is counted as the tuner's. What noise hides is undecided: \
                where the default differs from itself, or runs differ from each other, by as much as is missing. Simulated: the truth is our cost model times an error drawn from a seed (docs/tuning.md); that shows \
                whether the tuner works, not what a network gains."

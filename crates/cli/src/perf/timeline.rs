@@ -15,7 +15,7 @@ use crate::json_file::JsonFile;
 /// Calls before the one that is traced.
 const WARM_UP: usize = 3;
 
-/// Between rank 0 and each other rank, to compare clocks.
+/// Between rank 0 and one rank of each other host, to compare clocks.
 const ROUND_TRIPS: usize = 64;
 
 /// Events of a rank that are kept of each sort; later ones are counted.

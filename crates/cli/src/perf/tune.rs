@@ -240,7 +240,7 @@ impl Tuned {
 }
 
 /// Number by number, the largest of all ranks.
-fn slowest(communicator: &Communicator, seconds: &mut [f64]) -> Result<(), CommError> {
+fn largest(communicator: &Communicator, seconds: &mut [f64]) -> Result<(), CommError> {
     if seconds.is_empty() {
         return Ok(());
     }
@@ -250,6 +250,6 @@ fn slowest(communicator: &Communicator, seconds: &mut [f64]) -> Result<(), CommE
 /// Seconds since then, on the rank where they are most.
 fn agreed_s(communicator: &Communicator, began: Instant) -> Result<f64, CommError> {
     let mut seconds = [began.elapsed().as_secs_f64()];
-    slowest(communicator, &mut seconds)?;
+    largest(communicator, &mut seconds)?;
     Ok(seconds[0])
 }

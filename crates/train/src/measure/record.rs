@@ -28,7 +28,7 @@ const LINK_SPANS_MAX: usize = 2048;
 /// Frames of an operation with a shorter pause between them count as one: this share of the iteration.
 const PAUSE: f64 = 5e-4;
 
-/// Between worker 0 and each other worker, to compare clocks: the shortest counts.
+/// Between worker 0 and one worker of each other host, to compare clocks: the shortest counts.
 const ROUND_TRIPS: usize = 8;
 
 impl Conduct<'_> {

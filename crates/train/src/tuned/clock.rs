@@ -6,72 +6,120 @@
 
 use std::time::{Duration, Instant};
 
-use paceline_comm::{ClockOffset, CommError, Communicator};
+use paceline_comm::{CallOptions, ClockOffset, CommError, Communicator};
 use paceline_tune::Schedule;
 
 use super::Made;
 
 /// Clocks of hosts are compared again after so long, as some run faster: 50 millionths are many, and a tenth of a millisecond by then.
 const OLD: Duration = Duration::from_secs(2);
-/// And no oftener than so that it takes a thousandth of the time.
+/// And no oftener than so that it takes a thousandth of the time, unless that would be longer than clocks can be trusted.
 const OLD_TIMES: u32 = 1000;
+const OLD_MAX: Duration = Duration::from_secs(30);
+
+/// Where nobody meets, they are compared again after so many calls: clocks that run apart by 50 millionths are three thousandths of a call apart by
+/// then.
+const AGAIN: u64 = 64;
 
 /// Of so many exchanges between two hosts the shortest counts.
 const ROUND_TRIPS: usize = 5;
 
-/// The clock of a rank.
-#[derive(Debug)]
-pub(super) struct Clock {
+/// A clock that is the same on all ranks, as far as each knows by how much its own differs from rank 0's.
+#[derive(Debug, Default)]
+pub struct CommonClock {
     /// None before anybody has asked.
     offset: Option<ClockOffset>,
-    /// When that was found, and what it took.
+    /// So many calls of [`CommonClock::compare_now_and_then`] since then.
+    calls: u64,
+}
+
+impl CommonClock {
+    /// Compares the ranks' clocks. All of them call it, while no message is under way.
+    ///
+    /// # Errors
+    /// As [`Communicator::compare_clocks`].
+    pub fn compare(&mut self, communicator: &Communicator) -> Result<(), CommError> {
+        self.offset = Some(communicator.compare_clocks(ROUND_TRIPS)?);
+        self.calls = 0;
+        Ok(())
+    }
+
+    /// The same at the first of some calls, which all ranks make, and among several hosts at every 64th.
+    ///
+    /// # Errors
+    /// As [`CommonClock::compare`].
+    pub fn compare_now_and_then(&mut self, communicator: &Communicator) -> Result<(), CommError> {
+        self.calls += 1;
+        let is_old = self.calls >= AGAIN && communicator.topology().hosts() > 1;
+        if self.offset.is_none() || is_old { self.compare(communicator) } else { Ok(()) }
+    }
+
+    /// What a call took on this rank.
+    pub fn took(&self, communicator: &Communicator, began: Instant, took: Duration) -> Took {
+        Took::by_clock(self.offset.unwrap_or_default(), communicator.clock_at(began), took)
+    }
+}
+
+/// The clock of a job's calls.
+#[derive(Debug)]
+pub(super) struct Clock {
+    common: CommonClock,
+    /// When it was last compared, and what that took.
     compared: (Instant, Duration),
-    /// Of the calls since the ranks have met: their beginning by this rank's clock ([`Communicator::clock`]), and what they took.
-    spans: Vec<[Duration; 2]>,
+    /// For tests, which compare again after so long.
+    pub(super) old_after: Option<Duration>,
+    /// Of the calls since the ranks have met: when they began, and what they took.
+    spans: Vec<(Instant, Duration)>,
 }
 
 impl Clock {
     pub(super) fn new() -> Clock {
         let spans = Vec::with_capacity(Schedule::LENGTH_MAX);
-        Clock { offset: None, compared: (Instant::now(), Duration::ZERO), spans }
+        Clock { common: CommonClock::default(), compared: (Instant::now(), Duration::ZERO), old_after: None, spans }
     }
 
-    /// Compares the ranks' clocks. All of them call it, while no message is under way.
+    /// As [`CommonClock::compare`].
     ///
     /// # Errors
-    /// As [`Communicator::compare_clocks`].
+    /// The same.
     pub(super) fn compare(&mut self, communicator: &Communicator) -> Result<(), CommError> {
+        if communicator.topology().hosts() > 1 {
+            // What it takes is not how long the last rank was waited for.
+            communicator.barrier(&CallOptions::default())?;
+        }
         let began = Instant::now();
-        self.offset = Some(communicator.compare_clocks(ROUND_TRIPS)?);
+        self.common.compare(communicator)?;
         self.compared = (Instant::now(), began.elapsed());
         Ok(())
     }
 
+    /// When that was last.
+    #[cfg(test)]
+    pub(super) fn compared_at(&self) -> Instant {
+        self.compared.0
+    }
+
     pub(super) fn is_compared(&self) -> bool {
-        self.offset.is_some()
+        self.common.offset.is_some()
     }
 
     /// Is it long ago that they were compared? On one host they never have to be again.
     pub(super) fn is_old(&self, communicator: &Communicator) -> bool {
         let (when, took) = self.compared;
-        communicator.topology().hosts() > 1 && when.elapsed() > OLD.max(OLD_TIMES * took)
+        let old_after = self.old_after.unwrap_or_else(|| OLD.max(took * OLD_TIMES).min(OLD_MAX));
+        communicator.topology().hosts() > 1 && when.elapsed() >= old_after
     }
 
-    /// A call was made: when it began by this rank's clock, and what it took.
-    pub(super) fn note(&mut self, began: Duration, took: Duration) {
-        self.spans.push([began, took]);
+    /// A call was made.
+    pub(super) fn note(&mut self, began: Instant, took: Duration) {
+        self.spans.push((began, took));
     }
 
     /// What the ranks take the maximum of: nothing, or of each of so many calls [`Took::told`].
-    pub(super) fn told(&self, calls: usize) -> Vec<f64> {
-        let spans = if self.spans.len() == calls { &self.spans[..] } else { &[] };
-        let told = |offset| spans.iter().flat_map(move |[began, took]| Took::by_clock(offset, *began, *took).told());
-        self.offset.into_iter().flat_map(told).collect()
-    }
-
-    /// What a call took on this rank that began so by its clock.
-    pub(super) fn took(&self, began: Duration, took: Duration) -> Took {
-        Took::by_clock(self.offset.unwrap_or_default(), began, took)
+    pub(super) fn told(&self, communicator: &Communicator, calls: usize) -> Vec<f64> {
+        let is_known = self.is_compared() && self.spans.len() == calls;
+        let spans = if is_known { &self.spans[..] } else { &[] };
+        spans.iter().flat_map(|(began, took)| self.common.took(communicator, *began, *took).told()).collect()
     }
 
     /// Calls last until the last rank has ended them. `told`: the maximum of what all have told.
@@ -103,8 +151,8 @@ impl From<f64> for Took {
 }
 
 impl Took {
-    /// When it began by this rank's clock ([`Communicator::clock_at`]), which has been compared with rank 0's, and what it took.
-    pub fn by_clock(offset: ClockOffset, began: Duration, took: Duration) -> Took {
+    /// When it began by this rank's clock ([`Communicator::clock_at`]), and what it took.
+    fn by_clock(offset: ClockOffset, began: Duration, took: Duration) -> Took {
         let (began_s, seconds) = (1e-9 * offset.on_rank_0_ns(began) as f64, took.as_secs_f64());
         Took::between(began_s, began_s + seconds)
     }
@@ -136,7 +184,7 @@ impl Took {
     pub fn lasted(told: [f64; 4]) -> f64 {
         let [_, began_s, ended_s, _] = told;
         let least_s = Took::least_s(told);
-        (ended_s - began_s).clamp(least_s, Took::longest_s(told).max(least_s))
+        (ended_s - began_s).min(Took::longest_s(told)).max(least_s)
     }
 
     /// What it took on the rank on which it took least.
@@ -163,12 +211,14 @@ mod tests {
         let context = OwnModel::of(&cluster).state(&CALL).context();
         let calls = ranks[0].1.len();
         let mut told = vec![f64::NEG_INFINITY; 4 * calls];
+        let (communicator, met) = (Communicator::solo().unwrap(), Instant::now());
         for (wrong, spans) in ranks {
-            let mut clock = Clock { offset: Some(ClockOffset::default()), ..Clock::new() };
+            let common = CommonClock { offset: Some(ClockOffset::default()), calls: 0 };
+            let mut clock = Clock { common, ..Clock::new() };
             for [began, ended] in *spans {
-                clock.note(Duration::from_millis(began + wrong), Duration::from_millis(ended - began));
+                clock.note(met + Duration::from_millis(began + wrong), Duration::from_millis(ended - began));
             }
-            told.iter_mut().zip(clock.told(calls)).for_each(|(most, told)| *most = most.max(told));
+            told.iter_mut().zip(clock.told(&communicator, calls)).for_each(|(most, told)| *most = most.max(told));
         }
         let call = Made { context, number: 0, choice: Choice::Default, calls: 1, seconds: 1.0, longest: 1.0 };
         let mut made = vec![call; calls];
@@ -190,13 +240,15 @@ mod tests {
 
     #[test]
     fn there_is_no_clock_before_they_were_compared_and_none_of_some_calls() {
-        let mut clock = Clock::new();
-        clock.note(Duration::from_millis(5), Duration::from_millis(1));
-        assert!(clock.told(1).is_empty() && !clock.is_compared());
-        clock.compare(&Communicator::solo().unwrap()).unwrap();
-        assert_eq!((clock.told(1).len(), clock.told(2).len()), (4, 0), "all of them, or none");
+        let (mut clock, communicator) = (Clock::new(), Communicator::solo().unwrap());
+        clock.note(Instant::now(), Duration::from_millis(1));
+        assert!(clock.told(&communicator, 1).is_empty() && !clock.is_compared());
+        clock.compare(&communicator).unwrap();
+        let told = |clock: &Clock, calls: usize| clock.told(&communicator, calls).len();
+        assert_eq!((told(&clock, 1), told(&clock, 2)), (4, 0), "all of them, or none");
         clock.met();
-        assert_eq!((clock.told(0).len(), clock.told(1).len()), (0, 0));
+        assert_eq!((told(&clock, 0), told(&clock, 1)), (0, 0));
+        assert!(Took::lasted([f64::NAN; 4]).is_nan());
         Clock::lengthen(&mut [], &[]);
     }
 }

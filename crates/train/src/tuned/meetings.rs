@@ -116,11 +116,11 @@ impl Meetings {
         Meetings { share: f64::INFINITY, turns: 0, ..self }
     }
 
-    /// A call of so many bytes was made.
-    pub(super) fn called(&mut self, bytes: u64) {
+    /// A call of so many bytes was made, the number of its context.
+    pub(super) fn called(&mut self, number: u64, bytes: u64) {
         if self.every.is_none() {
             let (calls, timed, seconds) = self.before;
-            let is_timed = self.is_recorded(timed, bytes);
+            let is_timed = self.is_recorded(number, bytes);
             self.before = (calls + 1, timed + u64::from(is_timed), seconds + self.call_s(bytes));
         }
     }
@@ -220,7 +220,7 @@ mod tests {
     /// Boundaries of `calls` calls until the first meeting.
     fn first(meetings: &mut Meetings, calls: u64, bytes: u64) -> u64 {
         for boundary in 1..1_000_000 {
-            (0..calls).for_each(|_| meetings.called(bytes));
+            (0..calls).for_each(|call| meetings.called((boundary - 1) * calls + call, bytes));
             if meetings.is_due(1) {
                 return boundary;
             }
@@ -273,7 +273,7 @@ mod tests {
             let mut meetings = meetings(1e-6);
             let (mut calls_s, mut all_s, mut last_s, mut since) = (0.0, 0.0, f64::INFINITY, Calls::default());
             for _ in 0..200_000 {
-                (0..4).for_each(|_| meetings.called(1 << 10));
+                (0..4).for_each(|_| meetings.called(0, 1 << 10));
                 calls_s += 4.0 * call_s;
                 since = Calls { seconds: since.seconds + 4.0 * call_s, most: since.most + 4, ..since };
                 if meetings.is_due(1) {

@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::TunedCalls;
-use super::clock::Took;
+use super::clock::{CommonClock, Took};
 use super::leader::Leader;
 use super::learning::{situation_of, typical_situation};
 use super::policies::{Plays, Version};
@@ -313,7 +313,8 @@ fn look_better(finish: &Finish) -> Vec<usize> {
 }
 
 /// Is a candidate late no oftener than the default, but for chance, or saves what a change is worth all the same? Of as many calls of both.
-/// Where the default is never late, one late call is too many: what it costs is certain, and what others would save is not.
+/// Where the default is never late, one late call is too many: what it costs is certain, and what others would save is not. That is asked of
+/// each of [`LATE`] by itself.
 fn has_endured(default_s: &[f64], candidate_s: &[f64]) -> bool {
     let Some(usual_s) = median(default_s) else { return true };
     let not_oftener_late = |times: &f64| {
@@ -397,14 +398,14 @@ impl TunedCalls<'_> {
         self.place(collective, bytes, call);
         self.made.reserve(Schedule::LENGTH_MAX);
         let state = self.state(collective, bytes, call);
-        self.clock.compare(self.communicator)?;
+        let mut clock = CommonClock::default();
         self.rehearse(&state, limit, |tuned, choice| {
+            clock.compare_now_and_then(tuned.communicator)?;
             tuned.communicator.barrier(&CallOptions::default())?;
             let (options, program) = tuned.played(choice, collective, &CallOptions::default());
             let began = Instant::now();
             play(tuned.communicator, &options, program)?;
-            let (took, began) = (began.elapsed(), tuned.communicator.clock_at(began));
-            Ok(tuned.clock.took(began, took))
+            Ok(clock.took(tuned.communicator, began, began.elapsed()))
         })
     }
 

@@ -27,8 +27,9 @@ impl<const MOST: usize> Last<MOST> {
         self.sorted.insert(place(&self.sorted, value), value);
     }
 
-    /// All of them are so much less.
+    /// All of them are so much less; nothing, if that is not finite.
     pub fn lower(&mut self, by: f64) {
+        let by = if by.is_finite() { by } else { 0.0 };
         self.values.iter_mut().chain(&mut self.sorted).for_each(|value| *value -= by);
     }
 

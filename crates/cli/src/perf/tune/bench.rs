@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use paceline_comm::{CallOptions, ClockOffset, CommError, Communicator};
+use paceline_comm::{CallOptions, CommError, Communicator};
 use paceline_plan::CollectiveKind;
-use paceline_train::{Rehearsed, Took, TunedCalls};
+use paceline_train::{CommonClock, Rehearsed, Took, TunedCalls};
 use paceline_tune::environment::Call;
 use paceline_tune::{Choice, Parallelism};
 
@@ -31,16 +31,13 @@ pub const CALL: Call = Call {
     times: 1,
 };
 
-/// Of so many messages between hosts, to compare their clocks, the fastest count.
-const ROUND_TRIPS: usize = 16;
-
 /// The call with its data and its tuner.
 pub struct Bench<'a> {
     exercise: Exercise<'a, f32>,
     communicator: &'a Communicator,
     subject: &'a Subject,
     pub tuned: TunedCalls<'a>,
-    clock: ClockOffset,
+    clock: CommonClock,
     /// Elements of this rank that were not what they must be, in the calls that were checked.
     pub wrong: u64,
 }
@@ -60,7 +57,7 @@ impl<'a> Bench<'a> {
         let exercise = Exercise::new(communicator, subject, pattern, bytes)?;
         let mut tuned = TunedCalls::new(communicator, effort.seed);
         tuned.admit(effort.programs)?;
-        let clock = communicator.compare_clocks(ROUND_TRIPS)?;
+        let clock = CommonClock::default();
         Ok(Bench { exercise, communicator, subject, tuned, clock, wrong: 0 })
     }
 
@@ -102,6 +99,7 @@ impl<'a> Bench<'a> {
             self.exercise.spoil();
         }
         self.exercise.refill();
+        self.clock.compare_now_and_then(self.communicator)?;
         self.exercise.barrier()?;
         let began = Instant::now();
         call(self)?;
@@ -109,7 +107,7 @@ impl<'a> Bench<'a> {
         if is_checked {
             self.wrong += self.exercise.count_wrong();
         }
-        Ok(Took::by_clock(self.clock, self.communicator.clock_at(began), took))
+        Ok(self.clock.took(self.communicator, began, took))
     }
 }
 
@@ -118,11 +116,6 @@ impl Playing for Bench<'_> {
 
     fn communicator(&self) -> &Communicator {
         self.communicator
-    }
-
-    fn begin(&mut self) -> Result<(), CommError> {
-        self.clock = self.communicator.compare_clocks(ROUND_TRIPS)?;
-        Ok(())
     }
 
     fn tuned(&mut self, is_checked: bool) -> Result<Took, CommError> {

@@ -71,7 +71,7 @@ pub struct TunedSize {
     pub worst_prefix: Option<f64>,
     /// The tuner's calls alone over those of the best that was found.
     pub calls_over_oracle: f64,
-    /// The same of the rank that was the first to have its result.
+    /// The same, each call as on the rank on which it took least.
     pub reward_over_oracle: f64,
     /// The same of calls alone.
     pub calls_worst_prefix: Option<f64>,

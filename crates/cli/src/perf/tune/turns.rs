@@ -9,7 +9,7 @@ use paceline_train::{Took, student_t_975};
 use paceline_tune::Random;
 use paceline_tune::statistics::median;
 
-use super::slowest;
+use super::largest;
 
 /// Totals are compared from so many calls on: before, one call decides.
 pub const PREFIX: usize = 100;
@@ -21,14 +21,6 @@ pub trait Playing {
 
     /// The ranks.
     fn communicator(&self) -> &Communicator;
-
-    /// Calls follow: clocks are compared that are used.
-    ///
-    /// # Errors
-    /// Those of the communication.
-    fn begin(&mut self) -> Result<(), CommError> {
-        Ok(())
-    }
 
     /// Once, as the tuner says; what it took on this rank.
     ///
@@ -88,7 +80,6 @@ pub fn play<P: Playing>(playing: &mut P, rivals: &[P::Rival], length: &Length) -
     let mut random = Random::new(length.seed, 0x7025);
     let (mut tuned, mut others) = (Vec::new(), vec![Vec::new(); rivals.len()]);
     let (mut boundaries, nothing_s) = (Vec::new(), clock_s());
-    playing.begin()?;
     for round in 1..=length.rounds {
         for last in (1..order.len()).rev() {
             order.swap(last, random.below(last + 1));
@@ -104,7 +95,7 @@ pub fn play<P: Playing>(playing: &mut P, rivals: &[P::Rival], length: &Length) -
         boundaries.push(if is_last { (boundary(playing)? - nothing_s).max(0.0) } else { 0.0 });
     }
     let communicator = playing.communicator();
-    slowest(communicator, &mut boundaries)?;
+    largest(communicator, &mut boundaries)?;
     let rivals = others.iter().map(|calls| Times::of(communicator, calls)).collect::<Result<_, _>>()?;
     Ok(Turns { tuned: Times::of(communicator, &tuned)?, rivals, boundaries })
 }
@@ -131,7 +122,7 @@ impl Times {
     /// Those of the communication.
     pub fn of(communicator: &Communicator, calls: &[Took]) -> Result<Times, CommError> {
         let mut told: Vec<f64> = calls.iter().flat_map(Took::told).collect();
-        slowest(communicator, &mut told)?;
+        largest(communicator, &mut told)?;
         let (lasted, fastest) =
             told.as_chunks().0.iter().map(|told| (Took::lasted(*told), Took::least_s(*told))).unzip();
         Ok(Times { lasted, fastest })
@@ -254,8 +245,8 @@ mod tests {
         assert_eq!(ratio_half_width(&[1.0], &[1.0]), None);
     }
 
-    fn times(slowest: &[f64]) -> Times {
-        Times { lasted: slowest.to_vec(), fastest: slowest.iter().map(|seconds| seconds / 2.0).collect() }
+    fn times(lasted: &[f64]) -> Times {
+        Times { lasted: lasted.to_vec(), fastest: lasted.iter().map(|seconds| seconds / 2.0).collect() }
     }
 
     #[test]

@@ -120,3 +120,21 @@ fn what_follows_a_network_is_tried_like_any_other() {
     });
     assert!(all.iter().all(|rank| *rank == all[0]) && all[0].2 == "2d-torus", "{all:?}");
 }
+
+/// Each time they meet; sums stay right meanwhile. Where they need not yet, once.
+#[test]
+fn hosts_compare_their_clocks_again() {
+    for (old_after, times) in [(Some(Duration::ZERO), 20), (Some(Duration::from_secs(3600)), 1)] {
+        let compared = on_told_ranks("flat", |communicator, calls| {
+            calls.clock.old_after = old_after;
+            let moments = (0..20).map(|_| {
+                let options = CallOptions::default();
+                adds_up(communicator, 1 << 10, |data| calls.all_reduce(data, Reduction::Sum, &CALL, &options));
+                calls.boundary().unwrap();
+                calls.clock.compared_at()
+            });
+            moments.collect::<std::collections::BTreeSet<Instant>>().len()
+        });
+        assert_eq!(compared, [times; HOSTS], "{old_after:?}");
+    }
+}
