@@ -242,10 +242,18 @@ fn lasted(told: &[f64]) -> impl Iterator<Item = f64> {
 
 /// One call, which all ranks begin together; seconds of this one.
 pub(super) fn timed(communicator: &Communicator, choice: Choice, play: Play<'_>) -> Result<f64, CommError> {
+    begun_together(communicator, || play(choice)).map(|(_, took)| took.as_secs_f64())
+}
+
+/// A call that all ranks begin together: when this one has, and what it took.
+fn begun_together(
+    communicator: &Communicator,
+    call: impl FnOnce() -> Result<(), CommError>,
+) -> Result<(Instant, Duration), CommError> {
     communicator.barrier(&CallOptions::default())?;
     let began = Instant::now();
-    play(choice)?;
-    Ok(began.elapsed().as_secs_f64())
+    call()?;
+    Ok((began, began.elapsed()))
 }
 
 /// Has a trial ended, and how? None inside: its time is over. Rank 0 says it: logarithms may differ in the last bit between processors
@@ -401,11 +409,10 @@ impl TunedCalls<'_> {
         let mut clock = CommonClock::default();
         self.rehearse(&state, limit, |tuned, choice| {
             clock.compare_now_and_then(tuned.communicator)?;
-            tuned.communicator.barrier(&CallOptions::default())?;
             let (options, program) = tuned.played(choice, collective, &CallOptions::default());
-            let began = Instant::now();
-            play(tuned.communicator, &options, program)?;
-            Ok(clock.took(tuned.communicator, began, began.elapsed()))
+            let call = || play(tuned.communicator, &options, program);
+            let (began, took) = begun_together(tuned.communicator, call)?;
+            Ok(clock.took(tuned.communicator, began, took))
         })
     }
 
