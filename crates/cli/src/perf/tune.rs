@@ -81,6 +81,10 @@ pub struct TuneArguments {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one)]
     tune_compared: usize,
 
+    /// Of short calls, let jobs learn one after the other for so many seconds, each size anew: what a single one's calls take is noise
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
+    tune_jobs: f64,
+
     /// Search for the best choice, in at most so long for each size: behind the learning, which it is not to prepare; with --tune-drift
     /// beforehand, as the network changes while it learns
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = seconds)]
@@ -126,6 +130,7 @@ pub struct Tuned {
 struct Effort<'a> {
     calls: usize,
     compared: usize,
+    jobs_s: f64,
     search_s: f64,
     rehearse_s: f64,
     seed: u64,
@@ -168,6 +173,7 @@ impl TuneArguments {
         let effort = Effort {
             calls: self.tune_calls,
             compared: self.tune_compared,
+            jobs_s: self.tune_jobs,
             search_s: self.tune_search,
             rehearse_s: self.tune_rehearsal,
             seed: self.tune_seed,

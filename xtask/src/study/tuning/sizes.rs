@@ -23,12 +23,15 @@ const KNOWN: f64 = 0.01;
 const RUNS_MIN: usize = 3;
 /// Of calls that take this long, in microseconds, a run is minutes: one is enough that knows it so well by its own rounds.
 const LONG_US: f64 = 50e3;
+/// Of short calls, jobs learn one after the other for so many seconds, so that a process that waits for a processor now and then does not
+/// decide.
+const JOBS_S: f64 = 6.0;
 /// Calls while it learns, and afterwards; fewer afterwards if one takes longer than this.
 const LEARNING: usize = 300;
 const COMPARED: [usize; 2] = [100, 40];
 const LONG_S: f64 = 0.2;
 /// Of short calls there are more afterwards: about so many seconds, up to so many calls.
-const COMPARED_S: f64 = 1.0;
+const COMPARED_S: f64 = 4.0;
 const COMPARED_MAX: usize = 300_000;
 /// Seconds of the search, and where calls are long.
 const SEARCH_S: [f64; 2] = [60.0, 120.0];
@@ -61,13 +64,17 @@ fn full(links: Links, ranks: usize, bytes: usize, cores: usize) -> Case {
     let search_s = SEARCH_S[is_long];
     let compared = ((COMPARED_S / call_s) as usize).clamp(COMPARED[is_long], COMPARED_MAX);
     let rehearsal_s = rehearsal_s(call_s);
-    let words = ["--tune-calls", "--tune-compared", "--tune-search", "--tune-rehearsal"].map(str::to_owned);
-    let values = [LEARNING.to_string(), compared.to_string(), search_s.to_string(), rehearsal_s.to_string()];
-    let arguments: Vec<String> = words.into_iter().zip(values).flat_map(|(word, value)| [word, value]).collect();
+    let arguments = [
+        ("--tune-calls", LEARNING.to_string()),
+        ("--tune-compared", compared.to_string()),
+        ("--tune-jobs", JOBS_S.to_string()),
+        ("--tune-search", search_s.to_string()),
+        ("--tune-rehearsal", rehearsal_s.to_string()),
+    ];
+    let arguments: Vec<String> = arguments.into_iter().flat_map(|(word, value)| [word.to_owned(), value]).collect();
     // The tuner's and twice the default's; and then the two best of the search as well. A search of short calls ends sooner.
     let calls = (3 * LEARNING + 4 * compared) as f64;
-    // Jobs are repeated for two seconds.
-    let seconds = START_S * ranks as f64 + 2.0 + rehearsal_s + search_s.min(4000.0 * call_s) + calls * 1.3 * call_s;
+    let seconds = START_S * ranks as f64 + JOBS_S + rehearsal_s + search_s.min(4000.0 * call_s) + calls * 1.3 * call_s;
     case(links, ranks, bytes, &arguments, seconds)
 }
 

@@ -71,7 +71,7 @@ impl Links {
         match self {
             Links::Shm => busy_s(if bytes < 8e6 { 2e10 } else { 4e9 }) + 1e-5 * turns,
             Links::Tcp => busy_s(if bytes < 8e6 { 1e10 } else { 2e9 }) + 2e-5 * turns,
-            Links::Lab => (2.0 * (ranks - 1.0) / ranks * bytes / 116e6).max(busy_s(1e9)) + 2e-4 * ranks,
+            Links::Lab => (2.0 * (ranks - 1.0) / ranks * bytes / 116e6).max(busy_s(1e9)) + 1e-4 * ranks,
         }
     }
 }

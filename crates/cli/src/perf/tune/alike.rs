@@ -258,7 +258,7 @@ mod tests {
 
     /// Two jobs on two ranks, and what can be chosen there: as the leading rank has it.
     fn two_jobs(rehearse_s: f64) -> (TunedAlike, Situation) {
-        let effort = Effort { calls: 320, compared: 0, search_s: 0.0, rehearse_s, seed: 3, programs: &[] };
+        let effort = Effort { calls: 320, compared: 0, jobs_s: 0.0, search_s: 0.0, rehearse_s, seed: 3, programs: &[] };
         let ranks = Communicator::threads(2).expect("threads connect").into_iter().map(|communicator| {
             thread::spawn(move || {
                 let (kind, reduction) = (CollectiveKind::AllReduce, Reduction::Sum);

@@ -440,7 +440,8 @@ mod tests {
 
     #[test]
     fn every_kind_of_call_is_made_and_nothing_is_wrong() {
-        let effort = Effort { calls: 12, compared: 4, search_s: 0.2, rehearse_s: 0.1, seed: 3, programs: &[] };
+        let effort =
+            Effort { calls: 12, compared: 4, jobs_s: 0.0, search_s: 0.2, rehearse_s: 0.1, seed: 3, programs: &[] };
         let ranks = Communicator::threads(3).expect("threads connect").into_iter().map(|communicator| {
             thread::spawn(move || measure(&communicator, 1 << 16, &effort).expect("all ranks measure"))
         });

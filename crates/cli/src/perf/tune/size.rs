@@ -20,8 +20,7 @@ use crate::failure::Failure;
 /// Calls between two boundaries, as in an iteration.
 pub const ITERATION: usize = 4;
 
-/// Of short calls, jobs learn one after the other for about so many seconds, and at most so many: what a single one's take is noise.
-const JOBS_S: f64 = 2.0;
+/// Of the shortest calls, so many jobs learn one after the other at most.
 const JOBS_MAX: usize = 1000;
 
 /// A total over the default's that is more is beyond what a tuner promises.
@@ -130,7 +129,7 @@ pub fn measure(
     let mut last = job(0)?;
     let (mut jobs, mut learning, mut wrong) = (1, last.learning.clone(), 0);
     let mut beyond = is_beyond(&last.learning).map(usize::from);
-    while jobs < JOBS_MAX && agreed_s(communicator, began)? < JOBS_S {
+    while jobs < JOBS_MAX && agreed_s(communicator, began)? < effort.jobs_s {
         wrong += last.bench.wrong;
         last = job(jobs)?;
         beyond.iter_mut().zip(is_beyond(&last.learning)).for_each(|(jobs, is_beyond)| *jobs += usize::from(is_beyond));
@@ -342,7 +341,7 @@ mod tests {
     use super::*;
 
     const EFFORT: Effort<'_> =
-        Effort { calls: 120, compared: 20, search_s: 0.5, rehearse_s: 0.2, seed: 3, programs: &[] };
+        Effort { calls: 120, compared: 20, jobs_s: 2.0, search_s: 0.5, rehearse_s: 0.2, seed: 3, programs: &[] };
 
     /// What stands takes a tenth less while it is learned, and a half more afterwards: of a single job that is seen.
     #[test]
