@@ -324,7 +324,7 @@ impl<'a> TunedCalls<'a> {
         let (mut made, numbers) = (std::mem::take(&mut self.made), self.kinds.take());
         let mut step = std::mem::take(&mut self.step);
         let seen = f64::from(std::mem::take(&mut self.seen).digest());
-        self.glances.meet(&made, at_a_glance, |key| self.policies.current().choice(key, None));
+        self.glances.meet(&made, at_a_glance, |key| self.policies.current().after_turns(key));
         // Where one rank has no time, there is none: the least is what counts until it is known how long a call has lasted.
         let times = made.iter().map(|made| -made.seconds);
         let head = [seen, -seen, -self.meetings.last_here_s(), step.seconds];
@@ -372,11 +372,13 @@ impl<'a> TunedCalls<'a> {
         let calls = Calls { are_settled, are_watched, are_in_doubt, seconds, ..calls };
         let every = self.meetings.plan(last_s, together.elapsed(), calls);
         let (pace, was_right) = (self.meetings.pace(calls), at_a_glance.then_some(has_come_of_it));
-        let glance = self.glances.plan(every, pace, self.meetings.call_s(0), was_right);
+        let glanced = if leader.is_at_rest() { self.meetings.glanced(every, pace) } else { every };
+        let glance = self.glances.plan(glanced, pace, self.meetings.call_s(0), was_right);
         // Of calls that nobody times, to the end, nothing can be seen.
-        let (last, most) = ((pace.calls * every as f64) as u64, calls.most);
+        let (last, most) = (((pace.calls * glanced as f64) as u64).saturating_sub(1), calls.most);
         let is_seen = |(calls, state): &(u64, State)| *calls == most && self.meetings.is_recorded(last, state.bytes);
         let glance = if leader.listens() && numbers.values().any(is_seen) { glance } else { 0 };
+        let every = if glance > 0 { glanced } else { every };
         let [every, glance] = [every, glance].map(|boundaries| i64::try_from(boundaries).unwrap_or(i64::MAX));
         let compares = self.clock.is_old(self.communicator);
         (next, [leader.learning.congestion() as i64, every, leader.listens().into(), glance, compares.into()])
@@ -396,7 +398,7 @@ impl<'a> TunedCalls<'a> {
     /// trial, it is what the next ones take.)
     pub fn standing(&self) -> Policy {
         let version = self.policies.current();
-        Policy::new(version.number, version.plays().map(|plays| (plays.context, Schedule::always(plays.then))))
+        Policy::new(version.number, version.plays().map(|plays| (plays.context, Schedule::always(plays.untimed))))
     }
 
     /// What was learned; on rank 0.

@@ -229,8 +229,11 @@ impl Guard {
     }
 
     /// Is the default to be called in the place of what stands, as that was late, and too few calls of the default say whether it is as late?
+    /// Not if what it has saved pays for that, whosever fault it is.
     pub fn is_on_probation(&self, context: &Context) -> bool {
-        self.watches.get(context).is_some_and(|watch| watch.late.is_on_probation())
+        let is_to_be =
+            |watch: &Watch| watch.late.is_on_probation() && watch.account.standing_s + watch.late.owed_s() > 0.0;
+        self.watches.get(context).is_some_and(is_to_be)
     }
 
     /// One of several calls of a choice that is tried was late, and their mean, which counts, was not.

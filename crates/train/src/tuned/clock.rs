@@ -11,7 +11,9 @@ use paceline_tune::Schedule;
 
 use super::Made;
 
-/// Clocks of hosts are compared again after so long, as some run faster: 50 millionths are many, and a tenth of a millisecond by then.
+/// By which share of the time clocks of hosts run apart at most: that is much for a quartz.
+const APART: f64 = 50e-6;
+/// So they are compared again after so long: they may be a tenth of a millisecond apart by then.
 const OLD: Duration = Duration::from_secs(2);
 /// And no oftener than so that it takes a thousandth of the time, unless that would be longer than clocks can be trusted.
 const OLD_TIMES: u32 = 1000;
@@ -27,21 +29,32 @@ const ROUND_TRIPS: usize = 5;
 /// A clock that is the same on all ranks, as far as each knows by how much its own differs from rank 0's.
 #[derive(Debug, Default)]
 pub struct CommonClock {
-    /// None before anybody has asked.
-    offset: Option<ClockOffset>,
+    /// None before anybody has asked; and since when it is known.
+    offset: Option<(ClockOffset, Instant)>,
     /// So many calls of [`CommonClock::compare_now_and_then`] since then.
     calls: u64,
 }
 
 impl CommonClock {
-    /// Compares the ranks' clocks. All of them call it, while no message is under way.
+    /// Compares the ranks' clocks. All of them call it, while no message is under way. What was known before stays if it is still known
+    /// better: where links are busy, a round trip is long, and half of it is the error.
     ///
     /// # Errors
     /// As [`Communicator::compare_clocks`].
     pub fn compare(&mut self, communicator: &Communicator) -> Result<(), CommError> {
-        self.offset = Some(communicator.compare_clocks(ROUND_TRIPS)?);
+        let found = communicator.compare_clocks(ROUND_TRIPS)?;
         self.calls = 0;
+        self.keep_the_better(found, Instant::now());
         Ok(())
+    }
+
+    fn keep_the_better(&mut self, found: ClockOffset, now: Instant) {
+        let error_now_ns = |(known, since): (ClockOffset, Instant)| {
+            known.error_ns() as f64 + 1e9 * APART * now.duration_since(since).as_secs_f64()
+        };
+        if self.offset.is_none_or(|known| found.error_ns() as f64 <= error_now_ns(known)) {
+            self.offset = Some((found, now));
+        }
     }
 
     /// The same at the first of some calls, which all ranks make, and among several hosts at every 64th.
@@ -56,7 +69,8 @@ impl CommonClock {
 
     /// What a call took on this rank.
     pub fn took(&self, communicator: &Communicator, began: Instant, took: Duration) -> Took {
-        Took::by_clock(self.offset.unwrap_or_default(), communicator.clock_at(began), took)
+        let offset = self.offset.map(|(offset, _)| offset).unwrap_or_default();
+        Took::by_clock(offset, communicator.clock_at(began), took)
     }
 }
 
@@ -199,6 +213,9 @@ impl Took {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
+    use paceline_comm::ThreadsConfig;
     use paceline_tune::Choice;
     use paceline_tune::environment::{CostModel, OwnModel};
 
@@ -213,7 +230,7 @@ mod tests {
         let mut told = vec![f64::NEG_INFINITY; 4 * calls];
         let (communicator, met) = (Communicator::solo().unwrap(), Instant::now());
         for (wrong, spans) in ranks {
-            let common = CommonClock { offset: Some(ClockOffset::default()), calls: 0 };
+            let common = CommonClock { offset: Some((ClockOffset::default(), met)), calls: 0 };
             let mut clock = Clock { common, ..Clock::new() };
             for [began, ended] in *spans {
                 clock.note(met + Duration::from_millis(began + wrong), Duration::from_millis(ended - began));
@@ -236,6 +253,28 @@ mod tests {
         // Where clocks are wrong, a call takes no less than on any rank, and no more than on the slowest.
         assert_eq!(lasting(&[(600, usual), (0, late)]), [2.0, 2.0, 202.0, 35.0]);
         assert_eq!(lasting(&[(0, usual), (600, late)]), [2.0, 202.0, 2.0, 1.0]);
+    }
+
+    #[test]
+    fn what_is_known_better_stays_until_clocks_may_have_run_apart() {
+        let config = ThreadsConfig { hosts: 2, ..ThreadsConfig::default() };
+        let world = Communicator::threads_with(2, &config).expect("threads connect");
+        let compare = |communicator: Communicator| thread::spawn(move || communicator.compare_clocks(1));
+        let ranks: Vec<_> = world.into_iter().map(compare).collect();
+        let found = ranks.into_iter().map(|rank| rank.join().expect("no panic").expect("both are there"));
+        let [exact, rough] = found.collect::<Vec<_>>()[..] else { panic!("two ranks") };
+        assert!(exact.error_ns() == 0 && rough.error_ns() >= 1000, "{rough:?}");
+
+        let (mut clock, met) = (CommonClock::default(), Instant::now());
+        let mut known = |found, after_s| {
+            clock.keep_the_better(found, met + Duration::from_secs(after_s));
+            clock.offset.map(|(offset, _)| offset)
+        };
+        assert_eq!(known(rough, 0), Some(rough));
+        assert_eq!(known(exact, 0), Some(exact));
+        assert_eq!(known(rough, 0), Some(exact));
+        // Clocks may be seconds apart by then.
+        assert_eq!(known(rough, 86400), Some(rough));
     }
 
     #[test]

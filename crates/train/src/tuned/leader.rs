@@ -56,6 +56,13 @@ impl Leader {
             })
     }
 
+    /// Is it settled, and nothing else tried?
+    pub(super) fn is_at_rest(&self) -> bool {
+        let is_at_rest =
+            |context: &Context| self.is_gone(context) || self.learning.course(context).is_none_or(Course::is_at_rest);
+        self.listens() && self.is_settled() && self.situations.keys().all(is_at_rest)
+    }
+
     /// Is the default asked in some context whether the network has changed?
     pub(super) fn is_asking(&self) -> bool {
         let is_asking =

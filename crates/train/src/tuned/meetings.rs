@@ -13,6 +13,9 @@ pub(crate) const SHARE: f64 = 0.01;
 /// Where nothing is open, there are up to so many times as many calls between them, if what changes is still seen in time.
 const SETTLED_TIMES: f64 = 4.0;
 
+/// Where nothing is tried either and glances would show a change, there are up to so many times as many boundaries between them.
+const GLANCED_TIMES: u64 = 4;
+
 /// What changes is seen in time if the ranks meet after so many seconds of calls.
 const SETTLED_S: f64 = 5e-3;
 
@@ -203,6 +206,12 @@ impl Meetings {
         every.min(GROWS * before).ceil().max(1.0) as u64
     }
 
+    /// Instead of so many boundaries, so many until they meet again where ranks glance meanwhile: as many as have calls that are timed, to the last one.
+    pub(super) fn glanced(&self, every: u64, pace: Pace) -> u64 {
+        let timed = (RECORDED_MAX as f64 / pace.calls) as u64;
+        every.saturating_mul(GLANCED_TIMES).min(timed).max(every)
+    }
+
     /// They have met, which took so long here, and meet again after so many boundaries.
     pub(super) fn met(&mut self, took: Duration, every: u64) {
         (self.every, self.passed, self.last_here_s) = (Some(every.max(1)), 0, took.as_secs_f64());
@@ -315,6 +324,13 @@ mod tests {
         }
         let calls = Calls { seconds: 1.0, most: 1000, are_settled: true, ..Calls::default() };
         assert_eq!(meetings(1e-6).always().plan(1e-3, Duration::ZERO, calls), 1, "at each boundary is at each one");
+    }
+
+    #[test]
+    fn who_glances_meets_less_often_as_long_as_calls_are_timed() {
+        let glanced = |every, calls| meetings(1e-6).glanced(every, Pace { calls, seconds: 1e-3 });
+        assert_eq!([glanced(10, 4.0), glanced(100, 4.0), glanced(1000, 4.0)], [40, 256, 1000]);
+        assert_eq!(glanced(10, 0.0), 40);
     }
 
     #[test]

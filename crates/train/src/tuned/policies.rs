@@ -13,6 +13,8 @@ pub(crate) struct Plays {
     pub(crate) context: Context,
     pub(crate) turns: Schedule,
     pub(crate) then: Choice,
+    /// Calls that nobody times take what stands, also while the default is called in its place: nothing would be learned of that.
+    pub(crate) untimed: Choice,
 }
 
 /// A version of what all contexts take.
@@ -45,7 +47,7 @@ struct InForce {
 impl Plays {
     /// Always this.
     pub(crate) fn always(context: Context, choice: Choice) -> Plays {
-        Plays { context, turns: Schedule::always(choice), then: choice }
+        Plays { context, turns: Schedule::always(choice), then: choice, untimed: choice }
     }
 }
 
@@ -57,8 +59,14 @@ impl Version {
     /// What a call takes, by its number among the recorded ones of its context since the ranks have met; None: it is not recorded.
     pub(crate) fn choice(&self, context: ContextKey, number: Option<u64>) -> Choice {
         let Some(plays) = self.plays.get(&context) else { return Choice::Default };
-        let turn = number.and_then(|number| plays.turns.turns().get(usize::try_from(number).ok()?));
+        let Some(number) = number else { return plays.untimed };
+        let turn = usize::try_from(number).ok().and_then(|number| plays.turns.turns().get(number));
         turn.copied().unwrap_or(plays.then)
+    }
+
+    /// What a context's recorded calls take when its turns are over.
+    pub(crate) fn after_turns(&self, context: ContextKey) -> Choice {
+        self.plays.get(&context).map_or(Choice::Default, |plays| plays.then)
     }
 
     /// What it says of a context, if anything.
@@ -111,7 +119,7 @@ impl Policies {
     /// All ranks have this one, and go by it from here on.
     pub(crate) fn follow(&mut self, policy: &Policy) {
         let plays =
-            policy.entries().map(|(context, turns)| Plays { context: *context, turns: *turns, then: turns.at(0) });
+            policy.entries().map(|(context, turns)| Plays { turns: *turns, ..Plays::always(*context, turns.at(0)) });
         self.agreement = Agreement::from(policy.version());
         self.waiting.clear();
         self.put_up(Version::new(policy.version(), plays), policy.clone());
@@ -173,19 +181,20 @@ impl Policies {
     }
 }
 
-type Encoded = (u64, Vec<(Context, Vec<Choice>, Choice)>);
+type Encoded = (u64, Vec<(Context, Vec<Choice>, [Choice; 2])>);
 
 fn encoded(version: &Version) -> Vec<u8> {
-    let plays = version.plays().map(|plays| (plays.context, plays.turns.turns().to_vec(), plays.then)).collect();
-    let all: Encoded = (version.number, plays);
+    let of = |plays: &Plays| (plays.context, plays.turns.turns().to_vec(), [plays.then, plays.untimed]);
+    let all: Encoded = (version.number, version.plays().map(of).collect());
     // Numbers and short lists: nothing in it can fail. If it did, there would be no new version.
     postcard::to_stdvec(&all).unwrap_or_default()
 }
 
 fn decoded(bytes: &[u8]) -> Option<Version> {
     let (number, all): Encoded = postcard::from_bytes(bytes).ok()?;
-    let plays =
-        all.into_iter().map(|(context, turns, then)| Some(Plays { context, turns: Schedule::of(&turns)?, then }));
+    let plays = all
+        .into_iter()
+        .map(|(context, turns, [then, untimed])| Some(Plays { context, turns: Schedule::of(&turns)?, then, untimed }));
     Some(Version::new(number, plays.collect::<Option<Vec<_>>>()?))
 }
 
@@ -230,7 +239,7 @@ mod tests {
 
     fn version(number: u64) -> Version {
         let turns = Schedule::of(&[Choice::Default, play(4)]).unwrap();
-        Version::new(number, [Plays { context: context(), turns, then: play(2) }])
+        Version::new(number, [Plays { context: context(), turns, then: play(2), untimed: play(3) }])
     }
 
     fn lost(_: &[u8]) -> Option<Version> {
@@ -242,7 +251,7 @@ mod tests {
         assert_eq!(decoded(&encoded(&version(3))), Some(version(3)));
         assert_eq!(decoded(&[]), None);
         assert_eq!(decoded(&encoded(&version(3))[..4]), None);
-        let nothing_in_turn: Encoded = (3, vec![(context(), Vec::new(), play(1))]);
+        let nothing_in_turn: Encoded = (3, vec![(context(), Vec::new(), [play(1); 2])]);
         assert_eq!(decoded(&postcard::to_stdvec(&nothing_in_turn).unwrap()), None);
     }
 
@@ -253,7 +262,7 @@ mod tests {
         let all: Vec<Choice> = (0..320).map(|number| version.choice(key, Some(number))).collect();
         assert_eq!(all[..3], [Choice::Default, play(4), play(2)]);
         assert!(all[2..].iter().all(|choice| *choice == play(2)));
-        assert_eq!(version.choice(key, None), play(2), "calls that nobody times");
+        assert_eq!(version.choice(key, None), play(3), "calls that nobody times");
         let other = State { ranks: 9, ..state() }.context();
         assert_eq!(version.choice(other.key(), Some(0)), Choice::Default);
     }

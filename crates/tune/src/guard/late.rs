@@ -114,7 +114,12 @@ impl Lateness {
         (self.of_chosen, self.owed_s) = (Late::default(), 0.0);
     }
 
-    /// Is the default to be called in the place of what stands? It was late, and the default had too few calls to say whether that is chance.
+    /// Seconds that may turn out to be the fault of what stands.
+    pub(super) fn owed_s(&self) -> f64 {
+        self.owed_s
+    }
+
+    /// Would the default's calls say whose fault late ones are? What stands was late, and the default had too few calls to say whether that is chance.
     pub(super) fn is_on_probation(&self) -> bool {
         self.owed_s > 0.0 && !self.had_default_enough()
     }

@@ -35,7 +35,7 @@ fn version(number: u64, random: &mut Random) -> Version {
     for size in SAID {
         let turns: Vec<Choice> = (0..1 + number % 7).map(|_| any_choice(random)).collect();
         let turns = Schedule::of(&turns).expect("one at least");
-        plays.push(Plays { context: context(size), turns, then: any_choice(random) });
+        plays.push(Plays { context: context(size), turns, then: any_choice(random), untimed: any_choice(random) });
     }
     Version::new(number, plays)
 }
