@@ -135,6 +135,7 @@ fn profile(
         memory: None,
         epoch_samples: None,
         recorded_batch: None,
+        spread: None,
     }
 }
 

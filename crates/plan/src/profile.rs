@@ -36,6 +36,10 @@ pub struct Profile {
     /// lies with 95 %, as far as whoever made the profile could tell. None: nobody has said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncertainty: Option<f64>,
+    /// How much a worker's iterations differ from each other, which those who wait for each other pay for: the mean difference of two of them
+    /// (Gini's), as a share of their mean, between 0 and 2. None: nobody has said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<f64>,
     /// What a worker takes in the device's memory. None: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryNeed>,
@@ -118,6 +122,9 @@ impl Profile {
         }
         if let Some(uncertainty) = self.uncertainty.filter(|share| !(share.is_finite() && *share >= 0.0)) {
             return wrong("uncertainty", format!("is {uncertainty}; it is a share of the time, such as 0.1"));
+        }
+        if let Some(spread) = self.spread.filter(|share| !(0.0..=2.0).contains(share)) {
+            return wrong("spread", format!("is {spread:?}; it is a share of the time from 0 to 2, such as 0.1"));
         }
         if self.epoch_samples == Some(0) {
             return wrong("epoch_samples", "is 0; an epoch has at least one sample");

@@ -241,6 +241,8 @@ fn scaled(profile: &Profile, device: &str, [computation, update]: [f64; 2], unce
         backward: longer(&profile.backward),
         update_s: profile.update_s * update,
         uncertainty: Some(uncertainty),
+        // How another device is interrupted, nobody knows.
+        spread: None,
         memory: profile
             .memory
             .filter(|_| known(&profile.device).is_some())

@@ -23,6 +23,7 @@ fn tied() -> Profile {
         memory: Some(MemoryNeed { fixed_bytes: 1000, bytes_per_sample: 10, available_bytes: Some(2000) }),
         epoch_samples: Some(1000),
         recorded_batch: None,
+        spread: None,
     }
 }
 

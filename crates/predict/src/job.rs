@@ -254,7 +254,7 @@ impl<'a> Subject<'a> {
         let class = |named, workers, slower: f64| Class {
             named,
             workers,
-            slowness: more.max(SLOWNESS_MIN) * slower,
+            slowness: more.max(SLOWNESS_MIN) * slower * self.waited_for(workers),
             spread,
             slowest: spread.expected_slowest(workers),
         };
@@ -268,6 +268,14 @@ impl<'a> Subject<'a> {
         let mut classes: Vec<Class> = others.into_iter().chain(named).collect();
         classes.sort_by(|one, other| other.expected_slowness().total_cmp(&one.expected_slowness()));
         classes
+    }
+
+    /// Times what a worker computes on average: what those who wait for the slowest of so many take, by the profile's spread. What two
+    /// iterations differ by in the mean is twice what the longer one takes more than the mean; where it is an exponential delay, so it is of
+    /// any number (docs/prediction.md, "Computation").
+    fn waited_for(&self, workers: usize) -> f64 {
+        let mean = self.profile.spread.unwrap_or(0.0);
+        Spread::Exponential { mean }.expected_slowest(workers) - mean
     }
 
     /// In which pieces and which order gradients travel at these costs.

@@ -28,6 +28,7 @@ fn profile(layers: &[(usize, f64, f64)], update_s: f64) -> Profile {
         memory: None,
         epoch_samples: None,
         recorded_batch: None,
+        spread: None,
     };
     profile.check().expect("a profile");
     profile

@@ -247,6 +247,7 @@ impl Reading {
             memory: None,
             epoch_samples: None,
             recorded_batch: None,
+            spread: None,
         }
     }
 }

@@ -8,7 +8,7 @@ use paceline_plan::{Profile, ProfileTensor, Step, TensorId};
 use crate::backend::{Backend, BackendError, GradientSink, OpenGate, SharedSink, SinkClosed, Slot, TensorInfo};
 use crate::data::Dataset;
 use crate::error::TrainError;
-use crate::iteration_times::{IterationTimes, typical};
+use crate::iteration_times::{IterationTimes, mean_difference, typical};
 use crate::measure::{Length, relative_half_width};
 use crate::optimizer::{Optimizer, OptimizerSettings, Part};
 use crate::recording::{self, PassRecord};
@@ -60,8 +60,8 @@ pub struct MeasuredProfile {
 /// A step of forward lasts from the moment at which forward asks for a parameter to that at which it asks for the next one
 /// (of a model that asks once only, the time of a second use counts to the step before it); what comes before the first
 /// belongs to the first step, the loss to the last. A step of backward lasts until the gradient has been copied into the
-/// arena, as in training, since the one before; what comes after the last belongs to the last step. A phase takes the
-/// median of its times over the iterations, which its steps share as the medians of theirs.
+/// arena, as in training, since the one before; what comes after the last belongs to the last step. Forward has what getting the samples takes
+/// in it, too. Phases share the mean of the iterations as the medians of theirs, and steps what their phase takes likewise: throughput is the mean's.
 ///
 /// # Errors
 /// Senseless options, too little data, or the framework failed.
@@ -173,11 +173,12 @@ impl<'a> Profiler<'a> {
     fn iterate(&mut self, data: &Dataset) -> Result<IterationTimes, BackendError> {
         let (batch, samples) = (self.options.local_batch, data.len());
         let first = self.updates % (samples / batch) * batch;
+        let began = Instant::now();
         let batch = data.batch(&(first..first + batch).collect::<Vec<usize>>());
         let sink: SharedSink = self.arena.clone();
         let (_, pass) = recording::record(self.backend, &batch, &mut OpenGate, sink)?;
         let update_s = self.update()?;
-        Ok(IterationTimes { forward: forward(&pass), backward: backward(&pass), update_s })
+        Ok(IterationTimes { forward: forward(&pass, began), backward: backward(&pass), update_s })
     }
 
     /// Seconds that the optimiser takes.
@@ -195,8 +196,8 @@ impl<'a> Profiler<'a> {
     }
 }
 
-/// From one parameter that forward asks for to the next.
-fn forward(pass: &PassRecord) -> Vec<Step> {
+/// From one parameter that forward asks for to the next; `began`: when its samples were asked for.
+fn forward(pass: &PassRecord, began: Instant) -> Vec<Step> {
     let first = pass.gates.iter().map(|gate| (gate.parameter, gate.asked, gate.ended));
     let again = pass.again.iter().map(|&(parameter, at)| (parameter, at, at));
     let mut uses: Vec<(TensorId, Instant, Instant)> = first.chain(again).collect();
@@ -205,7 +206,7 @@ fn forward(pass: &PassRecord) -> Vec<Step> {
     let mut steps: Vec<Step> =
         uses.iter().zip(ends).map(|(&(tensor, _, began), end)| step(tensor, began, end)).collect();
     if let (Some(step), Some(&(_, asked, _))) = (steps.first_mut(), uses.first()) {
-        step.seconds += asked.saturating_duration_since(pass.began).as_secs_f64();
+        step.seconds += asked.saturating_duration_since(began).as_secs_f64();
     }
     steps
 }
@@ -240,8 +241,12 @@ fn profile(
         let message = "it does not come to its parameters in the same order in each iteration".to_owned();
         TrainError::Backend { rank: 0, source: BackendError { doing: "profiling the model", message } }
     })?;
+    // However long it has taken now and then counts in the mean.
+    let mean_s = seconds.iter().sum::<f64>() / seconds.len() as f64;
+    let times = if typical.seconds() > 0.0 { mean_s / typical.seconds() } else { 1.0 };
+    let typical = typical.times(times);
     let source = format!(
-        "measured by paceline {}: median of {} iterations after {}, threads {}, {}",
+        "measured by paceline {}: mean of {} iterations after {}, threads {}, {}",
         env!("CARGO_PKG_VERSION"),
         iterations.len(),
         options.warm_up,
@@ -259,6 +264,7 @@ fn profile(
         backward: typical.backward,
         update_s: typical.update_s,
         uncertainty: Some(relative_half_width(&seconds)).filter(|share| share.is_finite()),
+        spread: Some(mean_difference(seconds) / mean_s).filter(|share| share.is_finite()),
         memory: None,
         epoch_samples: None,
         recorded_batch: None,
@@ -289,6 +295,7 @@ mod tests {
             memory: None,
             epoch_samples: None,
             recorded_batch: None,
+            spread: None,
         }
     }
 

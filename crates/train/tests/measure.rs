@@ -30,6 +30,7 @@ fn profile() -> Profile {
         memory: None,
         epoch_samples: None,
         recorded_batch: None,
+        spread: None,
     }
 }
 

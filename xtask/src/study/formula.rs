@@ -86,6 +86,7 @@ mod tests {
             memory: None,
             epoch_samples: None,
             recorded_batch: None,
+            spread: None,
         }
     }
 

@@ -97,6 +97,7 @@ fn profile(model: &str, tensors: Vec<ProfileTensor>, backward_s: f64) -> Profile
         memory: None,
         epoch_samples: None,
         recorded_batch: None,
+        spread: None,
         tensors,
     }
 }

@@ -63,10 +63,10 @@ fn entry(name: &str, profile: &Profile) -> ProfileEntry {
     }
 }
 
-/// The fingerprint of a profile: of everything that is in it, but for the length of an epoch, the memory of the device and the
-/// batch that was recorded, on which no run depends.
+/// The fingerprint of a profile: of everything that is in it, but for the length of an epoch, the memory of the device, the
+/// batch that was recorded and how iterations differ, on which no run depends.
 pub fn fingerprint(profile: &Profile) -> String {
-    let replayed = Profile { epoch_samples: None, memory: None, recorded_batch: None, ..profile.clone() };
+    let replayed = Profile { epoch_samples: None, memory: None, recorded_batch: None, spread: None, ..profile.clone() };
     let text = serde_json::to_string(&replayed).unwrap_or_default();
     format!("{:016x}", Fnv1a::of(text.as_bytes()))
 }

@@ -30,6 +30,7 @@ pub struct Summary {
     /// Of one worker that waits for nobody.
     samples_per_s: f64,
     uncertainty: Option<f64>,
+    spread: Option<f64>,
     forward_macs_per_sample: Option<u64>,
     flops_per_sample: Option<f64>,
     flops_per_s: Option<f64>,
@@ -64,6 +65,7 @@ impl Summary {
             waiting_s: *waiting_s,
             samples_per_s,
             uncertainty: profile.uncertainty,
+            spread: profile.spread,
             forward_macs_per_sample: profile.forward_macs_per_sample(),
             flops_per_sample: profile.flops_per_sample(),
             flops_per_s: profile.flops_per_sample().map(|operations| operations * samples_per_s),
@@ -87,6 +89,10 @@ impl Summary {
         let uncertainty = self.uncertainty.map(|share| format!(" ± {:.1} %", 100.0 * share)).unwrap_or_default();
         let speed = digits(self.samples_per_s, 4);
         writeln!(out, "forward {forward}, backward {backward}, update {update}: {speed} samples/s{uncertainty} alone")?;
+        if let Some(spread) = self.spread.filter(|spread| 0.5 * spread > WORTH_SAYING) {
+            let more = 100.0 * 0.5 * spread;
+            writeln!(out, "iterations differ: of two workers the slower one takes {more:.1} % longer than one alone")?;
+        }
         if let Some(samples) = self.extrapolated_from {
             writeln!(out, "extrapolated from a local batch of {samples}; how well others use the device is not known")?;
         }

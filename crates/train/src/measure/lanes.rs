@@ -307,6 +307,7 @@ mod tests {
             memory: None,
             epoch_samples: None,
             recorded_batch: None,
+            spread: None,
         };
         let lanes = own_thread(&[pass()], Some(&profile));
         // After 2 s of waiting, 1.5 s of the update and 1.5 s of the first step share the 3 s before the second gate.

@@ -30,6 +30,7 @@ pub fn profile(sizes: &[usize], backward_s: f64) -> Profile {
         memory: None,
         epoch_samples: None,
         recorded_batch: None,
+        spread: None,
     }
 }
 

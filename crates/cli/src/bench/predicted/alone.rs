@@ -21,7 +21,7 @@ pub fn profile(setting: &Setting, cells: &[CellRecord]) -> Result<Profile, Strin
             }
             // Whatever it says of the device it was made on, and of which batch it was, it is slept through as it is.
             let slept = found.for_batch(setting.local_batch.max(1));
-            Ok(Profile { uncertainty: None, recorded_batch: None, ..slept })
+            Ok(Profile { uncertainty: None, recorded_batch: None, spread: None, ..slept })
         }
         Compute::Real => measured(setting, &runs_alone(setting, cells, |_| true)),
     }
