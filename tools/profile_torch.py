@@ -13,7 +13,7 @@ loss.
 
 Forward is timed by hooks around each module with parameters of its own: until its end, since the one before. Backward
 is timed by hooks on the accumulation of each parameter's gradient. Every time is the median over the iterations. Hooks take time
-themselves, so as many iterations go without them, and what these take is shared as the hooks say.
+themselves, so as many iterations go without them, and what these take in the mean is shared as the hooks say.
 
 On a GPU the hooks record events, which are read once an iteration has ended. An event tells when its stream comes to it, and
 that is the current stream: in forward the one of the caller, in backward the one that the operation's forward ran on, which
@@ -390,9 +390,9 @@ def median_steps(phases, numbers, share):
 
 
 def share_without_hooks(runs, alone):
-    """What of the steps' and the update's medians counts, so that they add up to the median iteration without hooks."""
+    """What of the steps' and the update's medians counts, so that they add up to the mean iteration without hooks."""
     steps = [statistics.median(column) for phase in (0, 1) for column in zip(*([at for _, at in run[phase]] for run in runs))]
-    return statistics.median(alone) / (sum(steps) + statistics.median(run[2] for run in runs))
+    return statistics.mean(alone) / (sum(steps) + statistics.median(run[2] for run in runs))
 
 
 def uncertainty(seconds):
@@ -402,6 +402,15 @@ def uncertainty(seconds):
     half_width = 1.96 * statistics.stdev(seconds) / len(seconds) ** 0.5
     # A few iterations may say less of their mean than that it takes time.
     return {"uncertainty": min(UNCERTAINTY_MAX, half_width / statistics.mean(seconds))}
+
+
+def spread(seconds):
+    """By which share of their mean two iterations differ from each other (Gini's mean difference); none of a single one."""
+    count = len(seconds)
+    if count < 2:
+        return {}
+    weighted = sum((2 * place + 1 - count) * value for place, value in enumerate(sorted(seconds)))
+    return {"spread": max(0.0, 2 * weighted / (count * (count - 1)) / statistics.mean(seconds))}
 
 
 def main():
@@ -453,7 +462,7 @@ def main():
         "schema": 1,
         "model": arguments.model,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "source": f"measured by tools/profile_torch.py, torch {torch.__version__}, median of {arguments.iterations}; an iteration "
+        "source": f"measured by tools/profile_torch.py, torch {torch.__version__}, mean of {arguments.iterations}; an iteration "
         f"without hooks takes {share:.3f} of what hooks say, and all times count so",
         "local_batch": arguments.batch,
         "tensors": [
@@ -465,6 +474,7 @@ def main():
         "update_s": share * statistics.median(run[2] for run in runs),
         "memory": memory_need(model, optimizer, inputs, kept),
         **uncertainty(alone),
+        **spread(alone),
     }
     out = arguments.out or Path(f"{arguments.model}.json")
     out.write_text(json.dumps(profile, indent=1) + "\n")

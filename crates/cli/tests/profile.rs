@@ -38,7 +38,7 @@ fn a_model_is_measured() {
     let (outcome, profile) = profile("measured", &arguments);
     assert_eq!((profile.check(), &*profile.model, profile.local_batch), (Ok(()), "mlp", 8));
     assert_eq!(profile.ready_order(), [3, 2, 1, 0]);
-    for part in ["median of 6 iterations", "threads 1", "adamw"] {
+    for part in ["mean of 6 iterations", "threads 1", "adamw"] {
         assert!(profile.source.contains(part), "{}", profile.source);
     }
     let memory = profile.memory.expect("it is estimated");

@@ -123,7 +123,7 @@ impl Profile {
         if let Some(uncertainty) = self.uncertainty.filter(|share| !(share.is_finite() && *share >= 0.0)) {
             return wrong("uncertainty", format!("is {uncertainty}; it is a share of the time, such as 0.1"));
         }
-        if let Some(spread) = self.spread.filter(|share| !(0.0..=2.0).contains(share)) {
+        if let Some(spread) = self.spread.filter(|share| !(0.0..=SPREAD_MAX).contains(share)) {
             return wrong("spread", format!("is {spread:?}; it is a share of the time from 0 to 2, such as 0.1"));
         }
         if self.epoch_samples == Some(0) {
@@ -289,6 +289,8 @@ impl Profile {
             source: format!("{}; scaled from a local batch of {}", self.source, self.local_batch),
             forward: scaled(&self.forward),
             backward: scaled(&self.backward),
+            // What interrupts comes as often in each second: in the sum of many it is a smaller share.
+            spread: self.spread.map(|spread| (spread / factor.sqrt()).min(SPREAD_MAX)),
             ..self.clone()
         }
     }
@@ -300,6 +302,8 @@ impl Profile {
     }
 }
 
+/// Two times differ by no more than both together.
+const SPREAD_MAX: f64 = 2.0;
 /// Samples of a worker: four billion.
 const LOCAL_BATCH_MAX: usize = u32::MAX as usize;
 /// Elements of all tensors: of so many, a machine word still counts the bytes, with room for what is kept of each element.

@@ -23,7 +23,7 @@ fn tied() -> Profile {
         memory: Some(MemoryNeed { fixed_bytes: 1000, bytes_per_sample: 10, available_bytes: Some(2000) }),
         epoch_samples: Some(1000),
         recorded_batch: None,
-        spread: None,
+        spread: Some(0.25),
     }
 }
 
@@ -112,9 +112,10 @@ fn an_uncertainty_is_a_share_below_one() {
 fn a_profile_survives_its_file() {
     assert_eq!(serde_json::from_str::<Profile>(&json(&tied())).unwrap(), tied());
     // What may be left out, is.
-    let short = Profile { uncertainty: None, memory: None, epoch_samples: None, ..tied() };
-    let absent =
-        ["uncertainty", "memory", "epoch_samples", "recorded_batch"].iter().all(|field| !json(&short).contains(field));
+    let short = Profile { uncertainty: None, spread: None, memory: None, epoch_samples: None, ..tied() };
+    let absent = ["uncertainty", "spread", "memory", "epoch_samples", "recorded_batch"]
+        .iter()
+        .all(|field| !json(&short).contains(field));
     assert!(absent, "{}", json(&short));
     assert_eq!(serde_json::from_str::<Profile>(&json(&short)).unwrap(), short);
 }
@@ -122,7 +123,7 @@ fn a_profile_survives_its_file() {
 #[test]
 fn what_makes_no_sense_is_refused_and_named() {
     type Change = fn(&mut Profile);
-    let cases: [(Change, &str); 26] = [
+    let cases: [(Change, &str); 29] = [
         (|profile| profile.schema = 2, "schema 2; this version of Paceline reads schema 1"),
         (|profile| profile.local_batch = 0, "local_batch is 0"),
         (|profile| profile.tensors.clear(), "tensors is empty"),
@@ -143,6 +144,9 @@ fn what_makes_no_sense_is_refused_and_named() {
         (|profile| profile.uncertainty = Some(-0.1), "uncertainty is -0.1; it is a share"),
         (|profile| profile.uncertainty = Some(f64::NAN), "uncertainty is NaN"),
         (|profile| profile.uncertainty = Some(f64::INFINITY), "uncertainty is inf"),
+        (|profile| profile.spread = Some(-0.1), "spread is -0.1; it is a share of the time from 0 to 2"),
+        (|profile| profile.spread = Some(2.5), "spread is 2.5;"),
+        (|profile| profile.spread = Some(f64::NAN), "spread is NaN"),
         (|profile| profile.memory.as_mut().unwrap().fixed_bytes = 0, "memory.fixed_bytes is 0"),
         (
             |profile| profile.memory.as_mut().unwrap().fixed_bytes = 299,

@@ -35,6 +35,10 @@ pub(crate) fn of(subject: &Subject<'_>, plan: &Plan, iteration_s: f64) -> (f64, 
     if let Some(uncertainty) = subject.profile.uncertainty {
         add([seconds(cluster, (1.0 - uncertainty).max(0.0)), seconds(cluster, 1.0 + uncertainty)]);
     }
+    let waiting = subject.waiting_is_known_to();
+    if waiting > 0.0 {
+        add([seconds(cluster, 1.0 - waiting), seconds(cluster, 1.0 + waiting)]);
+    }
     let doubtful = cluster.constants().into_iter().filter(|(_, constant)| !constant.is_exact());
     for (name, constant) in doubtful.filter(|(name, _)| workers > 1 && matters(subject, name)) {
         add([constant.low, constant.high].map(|value| {

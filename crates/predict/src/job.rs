@@ -251,17 +251,21 @@ impl<'a> Subject<'a> {
             _ if alone_s <= 0.0 => (1.0, Spread::Alike),
             _ => (1.0 + cluster.overhead_s(&self.profile.model) / alone_s, spread(cluster)),
         };
+        // Who computes a second of the profile in less waits for those who take more; and the more they are, the longer.
+        let as_slow = |than: f64| {
+            let faster: usize = cluster.unlike.iter().filter(|it| it.slower < than).map(|it| here(it, all)).sum();
+            let others = all.saturating_sub(cluster.unlike.iter().map(|it| here(it, all)).sum());
+            all.saturating_sub(faster + if than > 1.0 { others } else { 0 })
+        };
         let class = |named, workers, slower: f64| Class {
             named,
             workers,
-            slowness: more.max(SLOWNESS_MIN) * slower * self.waited_for(workers),
+            slowness: more.max(SLOWNESS_MIN) * slower,
             spread,
-            slowest: spread.expected_slowest(workers),
+            slowest: spread.expected_slowest(as_slow(slower)).max(self.waited_for(as_slow(slower))),
         };
-        let named = cluster.unlike.iter().enumerate().map(|(number, UnlikeWorkers { ranks, slower })| {
-            let here = ranks.iter().filter(|&&rank| rank < all).count();
-            class(Some(number), here, *slower)
-        });
+        let named = cluster.unlike.iter().enumerate();
+        let named = named.map(|(number, unlike)| class(Some(number), here(unlike, all), unlike.slower));
         let named: Vec<Class> = named.filter(|class| class.workers > 0).collect();
         let others = all - named.iter().map(|class| class.workers).sum::<usize>().min(all);
         let others = (others > 0).then(|| class(None, others, 1.0));
@@ -276,6 +280,11 @@ impl<'a> Subject<'a> {
     fn waited_for(&self, workers: usize) -> f64 {
         let mean = self.profile.spread.unwrap_or(0.0);
         Spread::Exponential { mean }.expected_slowest(workers) - mean
+    }
+
+    /// By which share of that it may be less, or more: of two workers it holds for any distribution, and more of them wait at least as long.
+    pub fn waiting_is_known_to(&self) -> f64 {
+        1.0 - self.waited_for(self.job.workers.min(2)) / self.waited_for(self.job.workers)
     }
 
     /// In which pieces and which order gradients travel at these costs.
@@ -411,6 +420,11 @@ impl Class {
     fn expected_slowness(&self) -> f64 {
         self.slowness * self.slowest
     }
+}
+
+/// How many of these there are among so many workers.
+fn here(unlike: &UnlikeWorkers, workers: usize) -> usize {
+    unlike.ranks.iter().filter(|&&rank| rank < workers).count()
 }
 
 /// How iterations differ on a cluster.

@@ -37,7 +37,7 @@ pub(crate) fn mean_difference(mut values: Vec<f64>) -> f64 {
     let count = values.len() as f64;
     // Each is the larger one of as many pairs as stand before it, and the smaller one of as many as stand behind.
     let weighted = values.iter().enumerate().map(|(place, value)| (2.0 * place as f64 + 1.0 - count) * value);
-    if values.len() < 2 { 0.0 } else { weighted.sum::<f64>() * 2.0 / (count * (count - 1.0)) }
+    if values.len() < 2 { 0.0 } else { (weighted.sum::<f64>() * 2.0 / (count * (count - 1.0))).max(0.0) }
 }
 
 /// The typical iteration: each phase takes the median of its times, which its steps share as the medians of theirs (steps of

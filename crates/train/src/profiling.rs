@@ -264,7 +264,7 @@ fn profile(
         backward: typical.backward,
         update_s: typical.update_s,
         uncertainty: Some(relative_half_width(&seconds)).filter(|share| share.is_finite()),
-        spread: Some(mean_difference(seconds) / mean_s).filter(|share| share.is_finite()),
+        spread: (seconds.len() > 1).then(|| mean_difference(seconds) / mean_s).filter(|share| share.is_finite()),
         memory: None,
         epoch_samples: None,
         recorded_batch: None,
@@ -297,6 +297,23 @@ mod tests {
             recorded_batch: None,
             spread: None,
         }
+    }
+
+    /// Of three iterations one takes twice as long: throughput is that of their mean, and two of them differ by half of it.
+    #[test]
+    fn a_profile_has_the_mean_and_says_how_iterations_differ() {
+        let backend = ReplayBackend::new(&recorded(), 1.0, 0, 1).expect("a profile");
+        let taking = |times: f64| {
+            let Profile { forward, backward, .. } = recorded();
+            IterationTimes { forward, backward, update_s: 3e-3 }.times(times)
+        };
+        let of =
+            |iterations: &[IterationTimes]| profile("recorded", &backend, &options(), iterations).expect("one order");
+        let found = of(&[taking(1.0), taking(2.0), taking(1.0)]);
+        assert!((found.iteration_s() - 0.05 * 4.0 / 3.0).abs() < 1e-9, "{}", found.iteration_s());
+        assert!(found.spread.is_some_and(|spread| (spread - 0.5).abs() < 1e-9), "{:?}", found.spread);
+        assert!((found.forward_s() / found.backward_s() - 19.0 / 28.0).abs() < 1e-9);
+        assert_eq!((of(&[taking(1.0)]).spread, of(&[taking(0.0), taking(0.0)]).spread), (None, None));
     }
 
     fn samples(count: usize) -> Dataset {

@@ -40,7 +40,7 @@ use kinds::{Called, Kinds, Order};
 use leader::{Leader, taken};
 pub use learning::links_of;
 pub(crate) use learning::{Learning, Made, Situations, beliefs, situation_of, typical_situation};
-use meetings::{Calls, Meetings};
+use meetings::{Calls, GLANCED_TIMES, Meetings};
 pub(crate) use meetings::{SHARE, TURNS};
 pub(crate) use policies::{Plays, Policies, Version};
 pub(crate) use programs::program_of;
@@ -281,7 +281,7 @@ impl<'a> TunedCalls<'a> {
     /// An iteration has ended: no call is under way. Where the ranks meet here, they learn of each other's times, and change to the
     /// next policy together, if there is one. Returns the version under which they go on.
     ///
-    /// Meetings take about a hundredth of the time of the calls between them (or of the iterations, where these count), however short these are, and down to a quarter of that
+    /// Meetings take about a hundredth of the time of the calls between them (or of the iterations, where these count), however short these are, and less
     /// while nothing is open: at most boundaries of short calls nothing is sent. Between them ranks glance whether calls have changed, for a
     /// two-hundredth of that time at most, and meet at once if they have.
     ///
@@ -369,16 +369,20 @@ impl<'a> TunedCalls<'a> {
         let calls = taken(made, numbers, |bytes| self.meetings.call_s(bytes));
         let seconds = if self.counts_iterations { step.seconds } else { calls.seconds };
         let (are_settled, are_watched, are_in_doubt) = (leader.is_settled(), !leader.listens(), leader.is_asking());
-        let calls = Calls { are_settled, are_watched, are_in_doubt, seconds, ..calls };
+        let calls = Calls { are_settled, are_watched, are_in_doubt, seconds, timed: made.len(), ..calls };
         let every = self.meetings.plan(last_s, together.elapsed(), calls);
         let (pace, was_right) = (self.meetings.pace(calls), at_a_glance.then_some(has_come_of_it));
-        let glanced = if leader.is_at_rest() { self.meetings.glanced(every, pace) } else { every };
-        let glance = self.glances.plan(glanced, pace, self.meetings.call_s(0), was_right);
+        let glance = self.glances.plan(every, pace, self.meetings.call_s(0), was_right);
         // Of calls that nobody times, to the end, nothing can be seen.
-        let (last, most) = (((pace.calls * glanced as f64) as u64).saturating_sub(1), calls.most);
-        let is_seen = |(calls, state): &(u64, State)| *calls == most && self.meetings.is_recorded(last, state.bytes);
-        let glance = if leader.listens() && numbers.values().any(is_seen) { glance } else { 0 };
-        let every = if glance > 0 { glanced } else { every };
+        let meetings = &self.meetings;
+        let is_timed = |(count, state): &(u64, State), until: u64| meetings.are_recorded(*count, state.bytes, until);
+        let is_seen = numbers.values().any(|it| it.0 == calls.most && is_timed(it, every));
+        let glance = if leader.listens() && is_seen { glance } else { 0 };
+        let all_timed = |until: u64| numbers.values().all(|it| is_timed(it, until));
+        let called = || leader.with_choice(numbers.keys()).map(Context::key);
+        let may_rest = glance > 0 && leader.is_at_rest() && self.glances.know_the_default(called());
+        let longer_is_timed = may_rest && all_timed(every.saturating_mul(GLANCED_TIMES));
+        let every = self.meetings.stretched(every, longer_is_timed);
         let [every, glance] = [every, glance].map(|boundaries| i64::try_from(boundaries).unwrap_or(i64::MAX));
         let compares = self.clock.is_old(self.communicator);
         (next, [leader.learning.congestion() as i64, every, leader.listens().into(), glance, compares.into()])
@@ -389,7 +393,7 @@ impl<'a> TunedCalls<'a> {
         CommError::Usage { rank, host: self.communicator.host(rank).to_owned(), operation: operation.into(), what }
     }
 
-    /// The policy under which calls are made.
+    /// The policy under which calls are made that are timed.
     pub fn policy(&self) -> &Policy {
         self.policies.policy()
     }

@@ -236,6 +236,11 @@ impl Guard {
         self.watches.get(context).is_some_and(is_to_be)
     }
 
+    /// The same where that was late more than once.
+    pub fn is_late_again(&self, context: &Context) -> bool {
+        self.is_on_probation(context) && self.watches.get(context).is_some_and(|watch| watch.late.is_owed_for_many())
+    }
+
     /// One of several calls of a choice that is tried was late, and their mean, which counts, was not.
     pub fn was_late_once(&mut self, situation: &Situation, arm: usize, seconds: f64) {
         let Some(watch) = self.watches.get_mut(&situation.context) else { return };

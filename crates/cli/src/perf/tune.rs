@@ -81,7 +81,7 @@ pub struct TuneArguments {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one)]
     tune_compared: usize,
 
-    /// Of short calls, let jobs learn one after the other for so many seconds, each size anew: what a single one's calls take is noise
+    /// With --tune alone, of short calls: let jobs learn one after the other for so many seconds, for each size. What a single one's calls take is noise
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
     tune_jobs: f64,
 

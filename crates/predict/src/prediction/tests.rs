@@ -333,6 +333,49 @@ fn workers_that_the_cluster_names_hold_up_all_others() {
     assert!((computing_first(&cluster, 1).0 / alone_s - 2.0).abs() < 1e-9, "also by itself");
 }
 
+/// Two iterations of a worker differ by a fifth in the mean: the slower of two workers takes a tenth longer, and the slowest of N as much as
+/// the harmonic number says.
+#[test]
+fn workers_wait_for_those_that_the_profile_says_are_interrupted() {
+    let (cluster, alike) = (first_fit("100GbIB"), without_update("resnet50"));
+    let interrupted = Profile { spread: Some(0.2), ..alike.clone() };
+    let bsp = strategy("bsp-a2a,arch=a2a:ring");
+    for (workers, more) in [(1, 0.0), (2, 0.1), (4, 0.2 * (1.0 / 2.0 + 1.0 / 3.0 + 1.0 / 4.0))] {
+        let computed_s = |profile: &Profile| {
+            let job = Job { cluster: &cluster, profile, strategy: &bsp, workers, local_batch: None };
+            let Prediction { forward_s, backward_s, iteration_s, exposed_s, .. } =
+                estimate(&job).expect("a prediction");
+            assert!((iteration_s - exposed_s - forward_s - backward_s).abs() < 1e-9);
+            forward_s + backward_s
+        };
+        let times = computed_s(&interrupted) / computed_s(&alike);
+        assert!((times - 1.0 - more).abs() < 1e-9, "{workers} workers: {times}");
+    }
+}
+
+/// What the cluster says of interruptions is the same as what the profile does, and who is slower makes nobody faster.
+#[test]
+fn interruptions_count_once_and_slower_workers_are_waited_for_besides() {
+    let profile = Profile { spread: Some(0.2), ..without_update("resnet50") };
+    let bsp = strategy("bsp-a2a,arch=a2a:ring");
+    let computed_s = |cluster: &Cluster| {
+        let job = Job { cluster, profile: &profile, strategy: &bsp, workers: 8, local_batch: None };
+        let Prediction { forward_s, backward_s, .. } = estimate(&job).expect("a prediction");
+        forward_s + backward_s
+    };
+    let mut cluster = first_fit("100GbIB");
+    let alike_s = computed_s(&cluster);
+    cluster.computation.spread = Constant::exact(0.05);
+    assert_eq!(computed_s(&cluster), alike_s, "less than the profile says");
+    cluster.computation.spread = Constant::exact(0.3);
+    assert!(computed_s(&cluster) > 1.1 * alike_s, "more than that");
+    cluster.computation.spread = Constant::exact(0.0);
+    for slower in [0.9, 1.05] {
+        cluster.unlike = vec![UnlikeWorkers { ranks: vec![4, 5, 6, 7], slower }];
+        assert!(computed_s(&cluster) >= alike_s * if slower < 1.0 { 0.8 } else { 1.0 - 1e-9 }, "{slower}");
+    }
+}
+
 /// The largest of eight lies 1.42 deviations above the mean of a normal distribution, and 2.72 means of an exponential one's
 /// delay; what is expected without draws is a bound of the former, 2.04.
 #[test]

@@ -66,7 +66,7 @@ impl Case {
             if iteration_s > 0.0 {
                 stretch(&mut profile, row.local_batch as f64 / samples_per_s / iteration_s);
                 // It was measured on the device itself, with this batch.
-                (profile.uncertainty, profile.recorded_batch) = (None, None);
+                (profile.uncertainty, profile.recorded_batch, profile.spread) = (None, None, None);
             }
         }
         let known = METHODS.iter().find(|(name, _)| same(name, &row.method));

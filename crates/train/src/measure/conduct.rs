@@ -427,8 +427,8 @@ impl<'a> Model<'a> {
         match subject {
             Subject::Replay(profile) => {
                 let count = workers.world_size();
-                // It is slept through as it is, from whatever batch it was scaled.
-                let profile = Profile { recorded_batch: None, ..profile.for_batch(options.local_batch) };
+                // It is slept through as it is, from whatever batch it was scaled, and however what was recorded differed.
+                let profile = Profile { recorded_batch: None, spread: None, ..profile.for_batch(options.local_batch) };
                 let backend = ReplayBackend::new(&profile, options.dilate, workers.rank(), count);
                 let backend = backend.map_err(|error| TrainError::Options(error.to_string()))?;
                 let backend = backend.watching(workers.processor_time());

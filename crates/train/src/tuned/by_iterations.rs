@@ -9,7 +9,7 @@ use paceline_tune::whole::{Event, Found, Stage, Turn, Whole};
 use paceline_tune::{Context, Course, Situation, Standing, State};
 
 use super::TunedCalls;
-use super::leader::Leader;
+use super::leader::{Leader, is_gone};
 use super::learning::situation_of;
 use super::policies::{Plays, Version};
 
@@ -136,7 +136,9 @@ impl Leader {
         let is_same_network = std::mem::replace(&mut it.drifts, drifts) == drifts;
         let says = [step.mean_s()];
         // Nor do those say what stands takes in which the default was called in its place.
-        let probed = self.situations.keys().any(|context| self.learning.tuner.is_on_probation(context));
+        let is_probed =
+            |context: &&Context| !is_gone(&self.waited, context) && self.learning.tuner.is_on_probation(context);
+        let probed = matches!(it.whole.turn(), Turn::ByCalls) && self.situations.keys().any(|it| is_probed(&it));
         let was_tried = std::mem::replace(&mut it.tried, probed);
         let says = if was_tried || probed { &[][..] } else { &says[..] };
         let event = match &it.rehearsed {

@@ -23,6 +23,9 @@ const OLD_MAX: Duration = Duration::from_secs(30);
 /// then.
 const AGAIN: u64 = 64;
 
+/// Any moment by which two offsets are compared.
+const NOON: Duration = Duration::ZERO;
+
 /// Of so many exchanges between two hosts the shortest counts.
 const ROUND_TRIPS: usize = 5;
 
@@ -31,13 +34,13 @@ const ROUND_TRIPS: usize = 5;
 pub struct CommonClock {
     /// None before anybody has asked; and since when it is known.
     offset: Option<(ClockOffset, Instant)>,
-    /// So many calls of [`CommonClock::compare_now_and_then`] since then.
+    /// So many calls of [`CommonClock::compare_now_and_then`] since it was last compared.
     calls: u64,
 }
 
 impl CommonClock {
     /// Compares the ranks' clocks. All of them call it, while no message is under way. What was known before stays if it is still known
-    /// better: where links are busy, a round trip is long, and half of it is the error.
+    /// better, and the two do not contradict each other: where links are busy, a round trip is long, and half of it is the error.
     ///
     /// # Errors
     /// As [`Communicator::compare_clocks`].
@@ -49,10 +52,13 @@ impl CommonClock {
     }
 
     fn keep_the_better(&mut self, found: ClockOffset, now: Instant) {
-        let error_now_ns = |(known, since): (ClockOffset, Instant)| {
-            known.error_ns() as f64 + 1e9 * APART * now.duration_since(since).as_secs_f64()
+        let is_better = |(known, since): (ClockOffset, Instant)| {
+            let error_now_ns = known.error_ns() as f64 + 1e9 * APART * now.duration_since(since).as_secs_f64();
+            // What both say of one and the same moment.
+            let apart_ns = found.on_rank_0_ns(NOON).saturating_sub(known.on_rank_0_ns(NOON));
+            is_known_better(error_now_ns, found.error_ns() as f64, apart_ns as f64)
         };
-        if self.offset.is_none_or(|known| found.error_ns() as f64 <= error_now_ns(known)) {
+        if !self.offset.is_some_and(is_better) {
             self.offset = Some((found, now));
         }
     }
@@ -72,6 +78,12 @@ impl CommonClock {
         let offset = self.offset.map(|(offset, _)| offset).unwrap_or_default();
         Took::by_clock(offset, communicator.clock_at(began), took)
     }
+}
+
+/// Is what is known to so many nanoseconds better than what was found? Not if they contradict each other: clocks may have been set, or have
+/// stopped with their machine.
+fn is_known_better(error_ns: f64, of_found_ns: f64, apart_ns: f64) -> bool {
+    error_ns < of_found_ns && apart_ns.abs() <= error_ns + of_found_ns
 }
 
 /// The clock of a job's calls.
@@ -256,7 +268,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_better_stays_until_clocks_may_have_run_apart() {
+    fn what_is_known_better_stays_unless_it_is_contradicted() {
+        // To 60 us, and from links that were busy.
+        assert!(is_known_better(60e3, 3e6, -1e6));
+        assert!(!is_known_better(60e3, 3e6, 10e6), "somebody has set a clock");
+        assert!(!is_known_better(60e3, 20e3, 0.0) && !is_known_better(60e3, 60e3, 0.0));
+
         let config = ThreadsConfig { hosts: 2, ..ThreadsConfig::default() };
         let world = Communicator::threads_with(2, &config).expect("threads connect");
         let compare = |communicator: Communicator| thread::spawn(move || communicator.compare_clocks(1));
@@ -264,7 +281,6 @@ mod tests {
         let found = ranks.into_iter().map(|rank| rank.join().expect("no panic").expect("both are there"));
         let [exact, rough] = found.collect::<Vec<_>>()[..] else { panic!("two ranks") };
         assert!(exact.error_ns() == 0 && rough.error_ns() >= 1000, "{rough:?}");
-
         let (mut clock, met) = (CommonClock::default(), Instant::now());
         let mut known = |found, after_s| {
             clock.keep_the_better(found, met + Duration::from_secs(after_s));
@@ -272,7 +288,6 @@ mod tests {
         };
         assert_eq!(known(rough, 0), Some(rough));
         assert_eq!(known(exact, 0), Some(exact));
-        assert_eq!(known(rough, 0), Some(exact));
         // Clocks may be seconds apart by then.
         assert_eq!(known(rough, 86400), Some(rough));
     }

@@ -130,6 +130,11 @@ impl Glances {
         }
     }
 
+    /// Would a change of what the default takes be seen in calls of all of these?
+    pub(super) fn know_the_default(&self, mut keys: impl Iterator<Item = ContextKey>) -> bool {
+        keys.all(|key| self.usual.get(&key).is_some_and(|usual| usual.choice == Choice::Default))
+    }
+
     /// On rank 0: after how many boundaries they glance, if there are `meets_after` until they meet; 0: not at all. `each`: the calls of one boundary;
     /// `believed_s`: what a glance takes at least, whatever was timed, which is the time of the rank that came last and found what all others had
     /// sent. `was_right`: has something come of the one that has called the ranks together? None if none has.

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use paceline_tune::environment::OwnModel;
-use paceline_tune::{Context, Course, State, Tuner};
+use paceline_tune::{Context, Course, Standing, State, Tuner};
 
 use super::by_iterations::{ByIterations, Step};
-use super::learning::{Learning, Made, Situations, typical_situation};
+use super::learning::{Learning, Made, Situations, situation_of, typical_situation};
 use super::meetings::Calls;
 use super::policies::{Plays, Version};
 
@@ -20,7 +20,7 @@ pub(super) struct Leader {
     pub(super) situations: Situations,
     pub(super) published: Version,
     /// Meetings since a context was called.
-    waited: BTreeMap<Context, u32>,
+    pub(super) waited: BTreeMap<Context, u32>,
     /// At the last meeting it has seen what was called, and learned from it.
     has_looked: bool,
     /// If the time of the iteration decides.
@@ -56,11 +56,21 @@ impl Leader {
             })
     }
 
-    /// Is it settled, and nothing else tried?
+    /// Does the default stand wherever calls have a choice, and is nothing else tried?
     pub(super) fn is_at_rest(&self) -> bool {
-        let is_at_rest =
-            |context: &Context| self.is_gone(context) || self.learning.course(context).is_none_or(Course::is_at_rest);
-        self.listens() && self.is_settled() && self.situations.keys().all(is_at_rest)
+        let is_at_rest = |context: &Context| {
+            let standing = self.learning.course(context).map(Course::standing);
+            self.is_gone(context) || matches!(standing, None | Some(Standing::Settled(_)))
+        };
+        self.listens() && self.by_iterations.is_none() && self.is_settled() && self.situations.keys().all(is_at_rest)
+    }
+
+    /// The contexts of these that have a choice.
+    pub(super) fn with_choice<'c>(
+        &self,
+        contexts: impl Iterator<Item = &'c Context>,
+    ) -> impl Iterator<Item = &'c Context> {
+        contexts.filter(|context| situation_of(&self.situations, context).is_some())
     }
 
     /// Is the default asked in some context whether the network has changed?
@@ -72,7 +82,7 @@ impl Leader {
 
     /// Has a context not been called for long?
     pub(super) fn is_gone(&self, context: &Context) -> bool {
-        self.waited.get(context).is_some_and(|waited| *waited > WAITS_MAX)
+        is_gone(&self.waited, context)
     }
 
     /// Learns from calls, and makes the next version of it; none if it would be the same. `numbers`: how many calls each context
@@ -111,8 +121,8 @@ impl Leader {
 
     /// What each context takes until the ranks meet again, as its own tuner says.
     fn plays_by_calls(&mut self, made: &[Made], numbers: &BTreeMap<Context, (u64, State)>) -> Vec<Plays> {
-        let untimed = made.iter().filter(|made| !made.seconds.is_finite()).map(|made| made.context);
-        let untimed: BTreeSet<Context> = untimed.collect();
+        let without_times = made.iter().filter(|made| !made.seconds.is_finite()).map(|made| made.context);
+        let without_times: BTreeSet<Context> = without_times.collect();
         let mut all = Vec::new();
         for (context, situation) in &self.situations {
             let Some(situation) = situation else { continue };
@@ -120,9 +130,9 @@ impl Leader {
             *waited += 1;
             all.push(match (numbers.get(context), self.published.of(context)) {
                 // What is tried must be timed, or nobody knows what it has cost.
-                (Some(_), _) if untimed.contains(context) => {
+                (Some(_), _) if without_times.contains(context) => {
                     *waited = 0;
-                    self.learning.rests(situation)
+                    self.learning.stays(situation)
                 }
                 (Some(&(calls, _)), _) => {
                     *waited = 0;
@@ -131,11 +141,16 @@ impl Leader {
                 // None of its turns has come: they count from the next meeting on.
                 (None, Some(plays)) if *waited <= WAITS_MAX => *plays,
                 // What was to be tried in a context that is not called any more is not tried there later, when nobody waits for it.
-                (None, _) => self.learning.rests(situation),
+                (None, _) => self.learning.stays(situation),
             });
         }
         all
     }
+}
+
+/// Has a context not been called for so many meetings?
+pub(super) fn is_gone(waited: &BTreeMap<Context, u32>, context: &Context) -> bool {
+    waited.get(context).is_some_and(|waited| *waited > WAITS_MAX)
 }
 
 /// What calls have taken, those that were not timed as long as others of their context, or as they are believed to take.

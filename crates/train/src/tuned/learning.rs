@@ -144,13 +144,13 @@ impl Learning {
         self.decisions.insert(context, decisions.into_iter().map(Some).collect());
         let nothing_else = turns.turns().iter().all(|turn| *turn == then);
         let turns = if nothing_else { Schedule::always(then) } else { turns };
-        Plays { context, turns, then, untimed: self.tuner.stands_with(&context) }
+        Plays { context, turns, then, untimed: self.tuner.goes_on_with(&context) }
     }
 
-    /// The same where nothing is to be tried from here on.
-    pub(crate) fn rests(&mut self, situation: &Situation) -> Plays {
+    /// The same where nothing is to be tried from here on, nor asked of the default: what stands.
+    pub(crate) fn stays(&mut self, situation: &Situation) -> Plays {
         self.forget(situation);
-        Plays::always(situation.context, self.tuner.rests_with(&situation.context))
+        Plays::always(situation.context, self.tuner.stands_with(&situation.context))
     }
 
     /// What stands in a context.

@@ -13,8 +13,8 @@ pub(crate) const SHARE: f64 = 0.01;
 /// Where nothing is open, there are up to so many times as many calls between them, if what changes is still seen in time.
 const SETTLED_TIMES: f64 = 4.0;
 
-/// Where nothing is tried either and glances would show a change, there are up to so many times as many boundaries between them.
-const GLANCED_TIMES: u64 = 4;
+/// Where the default stands, nothing is tried and glances would show a change, there are so many times as many boundaries between them.
+pub(super) const GLANCED_TIMES: u64 = 4;
 
 /// What changes is seen in time if the ranks meet after so many seconds of calls.
 const SETTLED_S: f64 = 5e-3;
@@ -78,6 +78,9 @@ pub(super) struct Meetings {
     mean_s: Option<f64>,
     /// How many may be hurried from here on; on rank 0.
     hurries: f64,
+    /// So many times as many boundaries were passed as was planned, and what learning from the calls of the others took; on rank 0.
+    stretch: f64,
+    more_s: f64,
 }
 
 /// The calls since the ranks have met.
@@ -93,6 +96,8 @@ pub(super) struct Calls {
     pub(super) are_watched: bool,
     /// Is the default asked in some context whether the network has changed?
     pub(super) are_in_doubt: bool,
+    /// So many of them were timed.
+    pub(super) timed: usize,
 }
 
 impl Meetings {
@@ -110,6 +115,8 @@ impl Meetings {
             last_here_s: f64::INFINITY,
             mean_s: None,
             hurries: HURRIES,
+            stretch: 1.0,
+            more_s: 0.0,
         }
     }
 
@@ -171,6 +178,9 @@ impl Meetings {
     /// `so_far`: what this one has, since all were there.
     pub(super) fn plan(&mut self, last_s: f64, so_far: Duration, calls: Calls) -> u64 {
         let known = self.mean_s.filter(|_| last_s.is_finite());
+        // Of calls that came as meetings were seldom it is not to follow that they are seldom still.
+        let last_s = (last_s - self.more_s).max(0.0);
+        self.more_s = LEARNING_S * calls.timed as f64 * (1.0 - 1.0 / self.stretch);
         let mean_s =
             known.map_or_else(|| so_far.as_secs_f64() + self.believed_s(0, 0), |mean_s| 0.5 * (mean_s + last_s));
         self.mean_s = Some(mean_s);
@@ -206,10 +216,17 @@ impl Meetings {
         every.min(GROWS * before).ceil().max(1.0) as u64
     }
 
-    /// Instead of so many boundaries, so many until they meet again where ranks glance meanwhile: as many as have calls that are timed, to the last one.
-    pub(super) fn glanced(&self, every: u64, pace: Pace) -> u64 {
-        let timed = (RECORDED_MAX as f64 / pace.calls) as u64;
-        every.saturating_mul(GLANCED_TIMES).min(timed).max(every)
+    /// On rank 0: after how many boundaries the ranks meet that would after `every`. `may_be`: may they be [`GLANCED_TIMES`] as many?
+    pub(super) fn stretched(&mut self, every: u64, may_be: bool) -> u64 {
+        let times = if may_be && self.share.is_finite() { GLANCED_TIMES } else { 1 };
+        self.stretch = times as f64;
+        every.saturating_mul(times)
+    }
+
+    /// Are such calls all timed until so many boundaries have passed? `calls`: as many of them as there were since the last meeting.
+    pub(super) fn are_recorded(&self, calls: u64, bytes: u64, boundaries: u64) -> bool {
+        let until_then = calls as f64 / self.passed.max(1) as f64 * boundaries as f64;
+        self.is_recorded((until_then as u64).saturating_sub(1), bytes)
     }
 
     /// They have met, which took so long here, and meet again after so many boundaries.
@@ -270,7 +287,7 @@ mod tests {
         let every = |are_settled, are_watched| {
             let mut meetings = meetings(1e-6);
             (0..10).for_each(|_| _ = meetings.is_due(1));
-            let calls = Calls { seconds: 10.0, most: 160, are_settled, are_watched, are_in_doubt: false };
+            let calls = Calls { seconds: 10.0, most: 160, are_settled, are_watched, ..Calls::default() };
             meetings.plan(1e-4, Duration::from_micros(100), calls)
         };
         assert_eq!([every(true, true), every(true, false), every(false, true)], [16, 1, 1]);
@@ -326,11 +343,32 @@ mod tests {
         assert_eq!(meetings(1e-6).always().plan(1e-3, Duration::ZERO, calls), 1, "at each boundary is at each one");
     }
 
+    /// A meeting of a millisecond and 4 us for each call of a millisecond, of which all are timed: however often it is stretched, it is by four times.
     #[test]
-    fn who_glances_meets_less_often_as_long_as_calls_are_timed() {
-        let glanced = |every, calls| meetings(1e-6).glanced(every, Pace { calls, seconds: 1e-3 });
-        assert_eq!([glanced(10, 4.0), glanced(100, 4.0), glanced(1000, 4.0)], [40, 256, 1000]);
-        assert_eq!(glanced(10, 0.0), 40);
+    fn who_glances_meets_four_times_less_often_and_no_less() {
+        let mut meetings = meetings(1e-6);
+        let (mut every, mut last_s, mut planned) = (100, f64::INFINITY, 0);
+        for _ in 0..30 {
+            meetings.passed = every;
+            let calls = every as usize;
+            let since = Calls {
+                seconds: 1e-3 * calls as f64,
+                most: every,
+                timed: calls,
+                are_settled: true,
+                ..Calls::default()
+            };
+            let took_s = 1e-3 + LEARNING_S * calls as f64;
+            planned = meetings.plan(last_s, Duration::from_secs_f64(took_s), since);
+            every = meetings.stretched(planned, true);
+            meetings.met(Duration::from_secs_f64(took_s), every);
+            last_s = took_s;
+        }
+        assert_eq!(every, 4 * planned);
+        // 1 ms and a fourth of what learning from all of them takes are a hundredth of 1 ms each: 1 / (0.01 - 0.004).
+        assert!((150..185).contains(&planned), "{planned}");
+        assert_eq!(meetings.stretched(100, false), 100);
+        assert_eq!(meetings.always().stretched(1, true), 1, "at each boundary is at each one");
     }
 
     #[test]

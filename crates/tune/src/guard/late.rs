@@ -48,6 +48,8 @@ pub(super) struct Lateness {
     out: BTreeSet<Action>,
     /// Seconds of late calls of what stands that wait for the default: until that had half as many calls, nobody knows whose fault they are.
     owed_s: f64,
+    /// Of how many.
+    owed_calls: u32,
 }
 
 /// What a call of the default says of late calls: seconds that turn out to be nobody's fault after they were charged, and those that turn
@@ -111,12 +113,17 @@ impl Lateness {
 
     /// Another choice stands, or none.
     pub(super) fn stands_anew(&mut self) {
-        (self.of_chosen, self.owed_s) = (Late::default(), 0.0);
+        (self.of_chosen, self.owed_s, self.owed_calls) = (Late::default(), 0.0, 0);
     }
 
     /// Seconds that may turn out to be the fault of what stands.
     pub(super) fn owed_s(&self) -> f64 {
         self.owed_s
+    }
+
+    /// Was it late more than once since then?
+    pub(super) fn is_owed_for_many(&self) -> bool {
+        self.owed_calls > 1
     }
 
     /// Would the default's calls say whose fault late ones are? What stands was late, and the default had too few calls to say whether that is chance.
@@ -161,6 +168,7 @@ impl Lateness {
         let is_excused = more_s.is_some() && self.excuse(&mut reckoned);
         if is_excused || self.had_default_enough() {
             reckoned.due_s = std::mem::take(&mut self.owed_s);
+            self.owed_calls = 0;
             self.of_chosen.charged_s += reckoned.due_s;
         }
         reckoned
@@ -168,7 +176,7 @@ impl Lateness {
 
     /// The default was late: what may be chance by what is known now is no fault. Is it so of what stands?
     fn excuse(&mut self, reckoned: &mut Reckoned) -> bool {
-        let Lateness { of_default, of_chosen, of_tried, by_action, out, owed_s } = self;
+        let Lateness { of_default, of_chosen, of_tried, by_action, out, owed_s, owed_calls: _ } = self;
         let each_s = of_default.explained_s();
         for (action, late) in by_action.iter_mut().filter(|(_, late)| of_default.excuses_tried(late, of_tried)) {
             out.remove(action);
@@ -239,6 +247,7 @@ impl Lateness {
         } else {
             let counted_s = as_interrupted(all_s, usual_s);
             self.owed_s += all_s - counted_s;
+            self.owed_calls += 1;
             counted_s
         };
         self.of_chosen.charged_s += charged_s;

@@ -48,11 +48,6 @@ impl Beside {
         Beside { from: 0, ..Beside::default() }
     }
 
-    /// Is something tried beside a choice that has stood for so many calls?
-    pub(super) fn is_under_way(&self, resting: u64) -> bool {
-        self.tried.is_some() || resting >= self.from
-    }
-
     /// Seconds that the next calls may lose; negative if too much was lost.
     fn free_s(&self) -> f64 {
         SHARE * self.saved_s - self.lost_s
@@ -63,14 +58,6 @@ impl Beside {
         if self.tries >= TRIES || self.looked >= LOOKED_MAX {
             (self.from, self.looked, self.tries) = (resting + AGAIN, 0, 0);
         }
-    }
-}
-
-impl Course {
-    /// Is nothing tried now, nor beside what stands?
-    pub fn is_at_rest(&self) -> bool {
-        let looks_around = self.stands().is_some() && self.beside.is_under_way(self.resting);
-        self.is_decided() && !self.is_in_doubt() && !looks_around
     }
 }
 

@@ -57,7 +57,7 @@ impl Tuner {
         }
     }
 
-    /// Does what stands in a context have to show that it is not late of itself? Until then the default is called in its place.
+    /// Does what stands in a context have to show that it is not late of itself, as it was by more than it has saved? Until then the default is called in its place.
     pub fn is_on_probation(&self, context: &Context) -> bool {
         self.guard.is_on_probation(context)
     }
@@ -73,6 +73,11 @@ impl Tuner {
     /// What a context takes where nothing is tried: what stands, or the default in its place.
     pub fn rests_with(&self, context: &Context) -> Choice {
         if self.is_on_probation(context) { Choice::Default } else { self.stands_with(context) }
+    }
+
+    /// What its calls take that nobody times. Of the default called there nothing would be learned: what stands goes on, until it is late again.
+    pub fn goes_on_with(&self, context: &Context) -> Choice {
+        if self.guard.is_late_again(context) { Choice::Default } else { self.stands_with(context) }
     }
 
     /// The longest of several calls whose mean is observed next took so many seconds, less what the default's stick out as a rule. While

@@ -35,8 +35,8 @@ pub(super) struct Leader {
     iterations: u64,
     /// Iterations of the window, and how many of them are recorded, as it was said last.
     said: (usize, usize),
-    /// Was the default called in the place of what stands in some context of the window?
-    probed: bool,
+    /// Was the default called in the place of what stands in some context of the window, also where nobody timed it?
+    replaced: bool,
     news: Vec<TuningNews>,
 }
 
@@ -74,8 +74,8 @@ impl Leader {
             whole: Whole::new(seed, TRIED_AGAIN),
             drifts: 0,
             iterations: 0,
+            replaced: false,
             said: (1, 0),
-            probed: false,
             news: Vec::new(),
         }
     }
@@ -143,9 +143,11 @@ impl Leader {
         // Where something stands, something else may have been called in those that were recorded.
         let says =
             if let Stage::Stands { .. } = self.whole.stage() { count.saturating_sub(self.said.1) } else { count };
-        // Nor do those say what stands takes in which the default was called in its place.
-        let probed = ended.calls.keys().any(|context| self.learning.tuner.is_on_probation(context));
-        let says = if mem::replace(&mut self.probed, probed) || probed { 0 } else { says };
+        // Nor do those say what stands takes in which the default was called in its place, beside those that were recorded.
+        let tuner = &self.learning.tuner;
+        let is_replaced = |context: &Context| tuner.goes_on_with(context) != tuner.stands_with(context);
+        let replaced = matches!(self.whole.stage(), Stage::Stands { .. }) && ended.calls.keys().any(is_replaced);
+        let says = if mem::replace(&mut self.replaced, replaced) || replaced { 0 } else { says };
         let steps = u32::try_from(count).unwrap_or(u32::MAX);
         let drifts = self.learning.drifts();
         let is_same_network = mem::replace(&mut self.drifts, drifts) == drifts;

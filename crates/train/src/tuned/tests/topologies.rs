@@ -109,7 +109,7 @@ fn what_follows_a_network_is_tried_like_any_other() {
         let stands = |calls: &TunedCalls<'_>| calls.standing().choice(state.context().key(), 0);
         let mut boundaries = 0;
         while !follows(stands(calls)) {
-            assert!(boundaries < 2000, "it is never found");
+            assert!(boundaries < 400, "it is never found");
             (0..16).for_each(|_| call_of(calls, &state, took));
             calls.boundary().unwrap();
             boundaries += 1;

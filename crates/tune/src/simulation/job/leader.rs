@@ -40,10 +40,11 @@ pub(super) struct Window {
     plays: BTreeMap<Context, Plays>,
 }
 
-/// What a context takes in iterations in which calls are timed, one after the other, and in all others.
+/// What a context takes in iterations in which calls are timed, one after the other and then, and in all others.
 struct Plays {
     turns: Schedule,
     then: Choice,
+    untimed: Choice,
 }
 
 /// The calls of a context in an iteration in which calls are timed, the `number`th of its window.
@@ -69,8 +70,8 @@ impl Window {
     /// What the calls of a context take.
     pub(super) fn choice(&self, context: &Context, number: Option<usize>) -> Choice {
         let Some(plays) = self.plays.get(context) else { return Choice::Default };
-        let turn = number.and_then(|number| plays.turns.turns().get(number));
-        turn.copied().unwrap_or(plays.then)
+        let Some(number) = number else { return plays.untimed };
+        plays.turns.turns().get(number).copied().unwrap_or(plays.then)
     }
 }
 
@@ -187,13 +188,13 @@ impl Leader {
         self.forget(situation);
         let (turns, decisions) = self.tuner.schedule(situation, calls);
         self.decisions.insert(situation.context, decisions.into_iter().map(Some).collect());
-        let then = self.tuner.rests_with(&situation.context);
-        Plays { turns, then }
+        let [then, untimed] = [Tuner::rests_with, Tuner::goes_on_with].map(|of| of(&self.tuner, &situation.context));
+        Plays { turns, then, untimed }
     }
 }
 
 /// Every call as it was found.
 fn always(found: &Found) -> BTreeMap<Context, Plays> {
-    let plays = |choice: Choice| Plays { turns: Schedule::always(choice), then: choice };
+    let plays = |choice: Choice| Plays { turns: Schedule::always(choice), then: choice, untimed: choice };
     found.iter().map(|(context, choice)| (*context, plays(*choice))).collect()
 }

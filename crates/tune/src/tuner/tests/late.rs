@@ -89,6 +89,26 @@ fn what_was_late_rests_until_the_default_had_calls_enough() {
     assert!((20..600).contains(&asked) && !third_stands(&tuner), "given up as soon as that is known: {asked}");
 }
 
+/// The same where the default is late meanwhile: it was nobody's fault, and what stands goes on.
+#[test]
+fn what_was_late_stands_again_if_the_default_is_late_too() {
+    let situation = situation();
+    let mut tuner = Tuner::shipped(3);
+    play(&mut tuner, 1500, 3, third);
+    let context = situation.context;
+    tuner.observe_repeated(&situation, 3, 20.0 * STALLED_S);
+    assert!(tuner.is_on_probation(&context) && third_stands(&tuner));
+    assert_eq!(situation.arm_of(tuner.goes_on_with(&context)), 3, "where nobody times it");
+    tuner.observe_repeated(&situation, 3, 20.0 * STALLED_S);
+    assert_eq!(tuner.goes_on_with(&context), Choice::Default, "late again");
+    for call in 0..600 {
+        let seconds = if call % 30 == 7 { 20.0 * STALLED_S } else { 1e-3 };
+        tuner.observe_repeated(&situation, situation.default, seconds);
+    }
+    let both = [Tuner::rests_with, Tuner::goes_on_with].map(|of| situation.arm_of(of(&tuner, &context)));
+    assert!(!tuner.is_on_probation(&context) && third_stands(&tuner) && both == [3, 3], "{both:?} {:?}", tuner.course(&context).map(Course::standing));
+}
+
 /// The default's calls that a schedule repeats count, late or not.
 #[test]
 fn what_is_late_of_the_default_is_seen_in_calls_that_are_repeated() {
