@@ -63,7 +63,9 @@ fn the_batch_that_was_recorded_is_remembered() {
     assert_eq!(twice.for_batch(16).scaled_from(), Some(4));
     assert_eq!(twice.for_batch(8).scaled_from(), Some(4));
     assert_eq!(twice.for_batch(16).for_batch(4).scaled_from(), None);
-    assert_eq!(serde_json::from_str::<Profile>(&json(&twice)).unwrap(), twice);
+    let fourfold = tied().for_batch(16);
+    assert_eq!(fourfold.spread, Some(0.125), "as often interrupted in each second");
+    assert_eq!(serde_json::from_str::<Profile>(&json(&fourfold)).unwrap(), fourfold);
 }
 
 #[test]

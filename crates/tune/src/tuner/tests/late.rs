@@ -106,7 +106,11 @@ fn what_was_late_stands_again_if_the_default_is_late_too() {
         tuner.observe_repeated(&situation, situation.default, seconds);
     }
     let both = [Tuner::rests_with, Tuner::goes_on_with].map(|of| situation.arm_of(of(&tuner, &context)));
-    assert!(!tuner.is_on_probation(&context) && third_stands(&tuner) && both == [3, 3], "{both:?} {:?}", tuner.course(&context).map(Course::standing));
+    assert!(
+        !tuner.is_on_probation(&context) && third_stands(&tuner) && both == [3, 3],
+        "{both:?} {:?}",
+        tuner.course(&context).map(Course::standing)
+    );
 }
 
 /// The default's calls that a schedule repeats count, late or not.
