@@ -251,25 +251,25 @@ impl<'a> Subject<'a> {
             _ if alone_s <= 0.0 => (1.0, Spread::Alike),
             _ => (1.0 + cluster.overhead_s(&self.profile.model) / alone_s, spread(cluster)),
         };
-        // Who computes a second of the profile in less waits for those who take more; and the more they are, the longer.
-        let as_slow = |than: f64| {
-            let faster: usize = cluster.unlike.iter().filter(|it| it.slower < than).map(|it| here(it, all)).sum();
-            let others = all.saturating_sub(cluster.unlike.iter().map(|it| here(it, all)).sum());
-            all.saturating_sub(faster + if than > 1.0 { others } else { 0 })
+        let here = |unlike: &UnlikeWorkers| unlike.ranks.iter().filter(|&&rank| rank < all).count();
+        let named =
+            cluster.unlike.iter().enumerate().map(|(number, unlike)| (Some(number), here(unlike), unlike.slower));
+        let mut kinds: Vec<(Option<usize>, usize, f64)> = named.collect();
+        let others = all - kinds.iter().map(|(_, workers, _)| *workers).sum::<usize>().min(all);
+        kinds.insert(0, (None, others, 1.0));
+        kinds.retain(|(_, workers, _)| *workers > 0);
+        let class = |&(named, workers, slower): &(Option<usize>, usize, f64)| {
+            // The more there are who take as long or longer, the longer is the slowest of them waited for.
+            let as_slow = kinds.iter().filter(|(_, _, other)| *other >= slower).map(|(_, workers, _)| *workers).sum();
+            Class {
+                named,
+                workers,
+                slowness: more.max(SLOWNESS_MIN) * slower,
+                spread,
+                slowest: spread.expected_slowest(as_slow).max(self.waited_for(as_slow)),
+            }
         };
-        let class = |named, workers, slower: f64| Class {
-            named,
-            workers,
-            slowness: more.max(SLOWNESS_MIN) * slower,
-            spread,
-            slowest: spread.expected_slowest(as_slow(slower)).max(self.waited_for(as_slow(slower))),
-        };
-        let named = cluster.unlike.iter().enumerate();
-        let named = named.map(|(number, unlike)| class(Some(number), here(unlike, all), unlike.slower));
-        let named: Vec<Class> = named.filter(|class| class.workers > 0).collect();
-        let others = all - named.iter().map(|class| class.workers).sum::<usize>().min(all);
-        let others = (others > 0).then(|| class(None, others, 1.0));
-        let mut classes: Vec<Class> = others.into_iter().chain(named).collect();
+        let mut classes: Vec<Class> = kinds.iter().map(class).collect();
         classes.sort_by(|one, other| other.expected_slowness().total_cmp(&one.expected_slowness()));
         classes
     }
@@ -420,11 +420,6 @@ impl Class {
     fn expected_slowness(&self) -> f64 {
         self.slowness * self.slowest
     }
-}
-
-/// How many of these there are among so many workers.
-fn here(unlike: &UnlikeWorkers, workers: usize) -> usize {
-    unlike.ranks.iter().filter(|&&rank| rank < workers).count()
 }
 
 /// How iterations differ on a cluster.

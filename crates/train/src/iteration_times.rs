@@ -16,18 +16,6 @@ impl IterationTimes {
     pub(crate) fn seconds(&self) -> f64 {
         total(&self.forward) + total(&self.backward) + self.update_s
     }
-
-    /// Everything takes so many times as long.
-    pub(crate) fn times(self, factor: f64) -> IterationTimes {
-        let times = |steps: Vec<Step>| -> Vec<Step> {
-            steps.into_iter().map(|step| Step { seconds: factor * step.seconds, ..step }).collect()
-        };
-        IterationTimes {
-            forward: times(self.forward),
-            backward: times(self.backward),
-            update_s: factor * self.update_s,
-        }
-    }
 }
 
 /// By how much two of these differ in the mean, 0 of a single one: Gini's mean difference (David, "Gini's mean difference rediscovered",

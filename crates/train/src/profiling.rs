@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use paceline_plan::{Profile, ProfileTensor, Step, TensorId};
 
 use crate::backend::{Backend, BackendError, GradientSink, OpenGate, SharedSink, SinkClosed, Slot, TensorInfo};
+use crate::computed::slowed_profile;
 use crate::data::Dataset;
 use crate::error::TrainError;
 use crate::iteration_times::{IterationTimes, mean_difference, typical};
@@ -244,7 +245,6 @@ fn profile(
     // However long it has taken now and then counts in the mean.
     let mean_s = seconds.iter().sum::<f64>() / seconds.len() as f64;
     let times = if typical.seconds() > 0.0 { mean_s / typical.seconds() } else { 1.0 };
-    let typical = typical.times(times);
     let source = format!(
         "measured by paceline {}: mean of {} iterations after {}, threads {}, {}",
         env!("CARGO_PKG_VERSION"),
@@ -253,7 +253,7 @@ fn profile(
         options.threads,
         options.optimizer.name()
     );
-    Ok(Profile {
+    let profile = Profile {
         schema: Profile::SCHEMA,
         model: name.to_owned(),
         device: options.device.clone(),
@@ -268,7 +268,8 @@ fn profile(
         memory: None,
         epoch_samples: None,
         recorded_batch: None,
-    })
+    };
+    Ok(slowed_profile(&profile, times))
 }
 
 #[cfg(test)]
@@ -304,8 +305,9 @@ mod tests {
     fn a_profile_has_the_mean_and_says_how_iterations_differ() {
         let backend = ReplayBackend::new(&recorded(), 1.0, 0, 1).expect("a profile");
         let taking = |times: f64| {
-            let Profile { forward, backward, .. } = recorded();
-            IterationTimes { forward, backward, update_s: 3e-3 }.times(times)
+            let Profile { forward, backward, update_s, .. } =
+                slowed_profile(&Profile { update_s: 3e-3, ..recorded() }, times);
+            IterationTimes { forward, backward, update_s }
         };
         let of =
             |iterations: &[IterationTimes]| profile("recorded", &backend, &options(), iterations).expect("one order");

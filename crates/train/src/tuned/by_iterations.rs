@@ -9,7 +9,7 @@ use paceline_tune::whole::{Event, Found, Stage, Turn, Whole};
 use paceline_tune::{Context, Course, Situation, Standing, State};
 
 use super::TunedCalls;
-use super::leader::{Leader, is_gone};
+use super::leader::Leader;
 use super::learning::situation_of;
 use super::policies::{Plays, Version};
 
@@ -132,13 +132,13 @@ impl Leader {
     pub(super) fn judge_iterations(&mut self, step: Step, numbers: &BTreeMap<Context, (u64, State)>) {
         let (found, is_open) = self.found_by_calls(numbers);
         let drifts = self.learning.drifts();
+        let is_probed = |context: &Context| !self.is_gone(context) && self.learning.tuner.is_on_probation(context);
+        let on_probation = self.situations.keys().any(is_probed);
         let Some(it) = &mut self.by_iterations else { return };
         let is_same_network = std::mem::replace(&mut it.drifts, drifts) == drifts;
         let says = [step.mean_s()];
         // Nor do those say what stands takes in which the default was called in its place.
-        let is_probed =
-            |context: &&Context| !is_gone(&self.waited, context) && self.learning.tuner.is_on_probation(context);
-        let probed = matches!(it.whole.turn(), Turn::ByCalls) && self.situations.keys().any(|it| is_probed(&it));
+        let probed = matches!(it.whole.turn(), Turn::ByCalls) && on_probation;
         let was_tried = std::mem::replace(&mut it.tried, probed);
         let says = if was_tried || probed { &[][..] } else { &says[..] };
         let event = match &it.rehearsed {

@@ -20,7 +20,7 @@ pub(super) struct Leader {
     pub(super) situations: Situations,
     pub(super) published: Version,
     /// Meetings since a context was called.
-    pub(super) waited: BTreeMap<Context, u32>,
+    waited: BTreeMap<Context, u32>,
     /// At the last meeting it has seen what was called, and learned from it.
     has_looked: bool,
     /// If the time of the iteration decides.
@@ -82,7 +82,7 @@ impl Leader {
 
     /// Has a context not been called for long?
     pub(super) fn is_gone(&self, context: &Context) -> bool {
-        is_gone(&self.waited, context)
+        self.waited.get(context).is_some_and(|waited| *waited > WAITS_MAX)
     }
 
     /// Learns from calls, and makes the next version of it; none if it would be the same. `numbers`: how many calls each context
@@ -146,11 +146,6 @@ impl Leader {
         }
         all
     }
-}
-
-/// Has a context not been called for so many meetings?
-pub(super) fn is_gone(waited: &BTreeMap<Context, u32>, context: &Context) -> bool {
-    waited.get(context).is_some_and(|waited| *waited > WAITS_MAX)
 }
 
 /// What calls have taken, those that were not timed as long as others of their context, or as they are believed to take.

@@ -46,10 +46,14 @@ pub(super) struct Lateness {
     by_action: BTreeMap<Action, Late>,
     /// What is out, as it was late too often.
     out: BTreeSet<Action>,
-    /// Seconds of late calls of what stands that wait for the default: until that had half as many calls, nobody knows whose fault they are.
-    owed_s: f64,
-    /// Of how many.
-    owed_calls: u32,
+    owed: Owed,
+}
+
+/// Late calls of what stands that wait for the default: until that had half as many calls, nobody knows whose fault they are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Owed {
+    seconds: f64,
+    calls: u32,
 }
 
 /// What a call of the default says of late calls: seconds that turn out to be nobody's fault after they were charged, and those that turn
@@ -113,22 +117,22 @@ impl Lateness {
 
     /// Another choice stands, or none.
     pub(super) fn stands_anew(&mut self) {
-        (self.of_chosen, self.owed_s, self.owed_calls) = (Late::default(), 0.0, 0);
+        (self.of_chosen, self.owed) = (Late::default(), Owed::default());
     }
 
     /// Seconds that may turn out to be the fault of what stands.
     pub(super) fn owed_s(&self) -> f64 {
-        self.owed_s
+        self.owed.seconds
     }
 
     /// Was it late more than once since then?
     pub(super) fn is_owed_for_many(&self) -> bool {
-        self.owed_calls > 1
+        self.owed.calls > 1
     }
 
     /// Would the default's calls say whose fault late ones are? What stands was late, and the default had too few calls to say whether that is chance.
     pub(super) fn is_on_probation(&self) -> bool {
-        self.owed_s > 0.0 && !self.had_default_enough()
+        self.owed.seconds > 0.0 && !self.had_default_enough()
     }
 
     /// Had the default half as many calls as what stands?
@@ -167,8 +171,7 @@ impl Lateness {
         let mut reckoned = Reckoned::default();
         let is_excused = more_s.is_some() && self.excuse(&mut reckoned);
         if is_excused || self.had_default_enough() {
-            reckoned.due_s = std::mem::take(&mut self.owed_s);
-            self.owed_calls = 0;
+            reckoned.due_s = std::mem::take(&mut self.owed).seconds;
             self.of_chosen.charged_s += reckoned.due_s;
         }
         reckoned
@@ -176,7 +179,7 @@ impl Lateness {
 
     /// The default was late: what may be chance by what is known now is no fault. Is it so of what stands?
     fn excuse(&mut self, reckoned: &mut Reckoned) -> bool {
-        let Lateness { of_default, of_chosen, of_tried, by_action, out, owed_s, owed_calls: _ } = self;
+        let Lateness { of_default, of_chosen, of_tried, by_action, out, owed } = self;
         let each_s = of_default.explained_s();
         for (action, late) in by_action.iter_mut().filter(|(_, late)| of_default.excuses_tried(late, of_tried)) {
             out.remove(action);
@@ -192,8 +195,8 @@ impl Lateness {
             let explained_s = (each_s * of_chosen.late - of_chosen.excused_s).max(0.0);
             reckoned.of_chosen_s = explained_s.min(of_chosen.charged_s);
             of_chosen.charged_s -= reckoned.of_chosen_s;
-            let not_owed_s = (explained_s - reckoned.of_chosen_s).min(*owed_s);
-            *owed_s -= not_owed_s;
+            let not_owed_s = (explained_s - reckoned.of_chosen_s).min(owed.seconds);
+            owed.seconds -= not_owed_s;
             of_chosen.excused_s += reckoned.of_chosen_s + not_owed_s;
         }
         is_excused
@@ -246,8 +249,8 @@ impl Lateness {
             all_s
         } else {
             let counted_s = as_interrupted(all_s, usual_s);
-            self.owed_s += all_s - counted_s;
-            self.owed_calls += 1;
+            self.owed.seconds += all_s - counted_s;
+            self.owed.calls += 1;
             counted_s
         };
         self.of_chosen.charged_s += charged_s;
