@@ -198,7 +198,7 @@ impl<'a> TunedCalls<'a> {
     fn count(&mut self, place: usize) -> u64 {
         let (called, number) = self.kinds.count(place);
         self.seen.note(called.key.0);
-        self.meetings.called(number, called.state.bytes);
+        self.meetings.called(number, called.state.bytes, called.rehearsed_s);
         number
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Called {
     calls: u64,
     /// What those take that nobody learns from, as far as it was asked for since the ranks have met.
     pub(super) stands: Option<Choice>,
+    /// Seconds of one, as far as a rehearsal has shown.
+    pub(super) rehearsed_s: Option<f64>,
     /// How it was made last, and what the caller had chosen then.
     made: Option<(Choice, CallOptions, CallOptions)>,
 }
@@ -97,7 +99,8 @@ impl Kinds {
     fn context(&mut self, state: State) -> usize {
         let context = state.context();
         self.contexts.iter().position(|called| called.context == context).unwrap_or_else(|| {
-            self.contexts.push(Called { context, key: context.key(), state, calls: 0, stands: None, made: None });
+            let key = context.key();
+            self.contexts.push(Called { context, key, state, calls: 0, stands: None, rehearsed_s: None, made: None });
             self.contexts.len() - 1
         })
     }
@@ -114,6 +117,12 @@ impl Kinds {
     /// The context of a call.
     pub(super) fn of(&self, place: usize) -> &Called {
         &self.contexts[place]
+    }
+
+    /// Calls of such a state's context take so many seconds, which all ranks have agreed on.
+    pub(super) fn takes(&mut self, state: State, seconds: f64) {
+        let place = self.context(state);
+        self.contexts[place].rehearsed_s = Some(seconds);
     }
 
     /// Its calls take this from here on, if nobody learns from them.

@@ -444,6 +444,13 @@ impl TunedCalls<'_> {
         };
         self.policies.spread(self.communicator, next.as_ref(), &mut [])?;
         self.kinds.forget();
+        if let Some(seconds) = outcome.standing_s() {
+            self.kinds.takes(*state, seconds);
+        }
+        if !self.clock.is_compared() {
+            // Or it would be done when they meet first, while somebody waits.
+            self.clock.compare(self.communicator)?;
+        }
         Ok(outcome.rehearsed)
     }
 }

@@ -3,6 +3,7 @@
 use paceline_comm::{CommError, Communicator};
 use paceline_tune::guard::VETO;
 use paceline_tune::main_effects::Entrant;
+use paceline_tune::statistics::median;
 use paceline_tune::{Choice, Outcome as Shown, Situation, Tuner};
 
 use super::Rehearsed;
@@ -33,6 +34,15 @@ impl Outcome {
         let seconds = self.all_s.iter().enumerate();
         let measured: Vec<(usize, &[f64])> = seconds.map(|(number, seconds)| (arm_of(number), &seconds[..])).collect();
         tell(tuner, situation, &measured, self.shown.renumbered(arm_of));
+    }
+
+    /// What a call takes by what stands from here on; the same on all ranks. None if it was never called.
+    pub(super) fn standing_s(&self) -> Option<f64> {
+        let stands = match self.shown {
+            Shown::Gain(best, _) | Shown::GainOfFew(best, _) => best,
+            _ => 0,
+        };
+        self.all_s.get(stands).and_then(|seconds| median(seconds))
     }
 }
 
