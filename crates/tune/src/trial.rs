@@ -15,9 +15,14 @@ pub(crate) const INTERRUPTED: f64 = 4.0;
 /// How many blocks there are when results are looked at.
 const LOOKS: [usize; 3] = [8, 16, 32];
 
-/// The same of a trial before the job, and the share of the default's time that is worth a change there.
-const PATIENT_LOOKS: [usize; 4] = [16, 32, 64, 128];
-const WORTHWHILE_FOR_NOTHING: f64 = 0.01;
+/// The same of a trial before the job.
+const PATIENT_LOOKS: [usize; 4] = [16, 32, 64, PATIENT_BLOCKS];
+
+/// The share of the default's time that is worth a change there.
+pub const WORTHWHILE_FOR_NOTHING: f64 = 0.01;
+
+/// Blocks of a [`Trial::patient`], at most.
+pub const PATIENT_BLOCKS: usize = 128;
 
 /// How often a job in which nothing is better may report a gain, in all its trials together.
 pub const ERROR: f64 = 0.04;

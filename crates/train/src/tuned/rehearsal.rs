@@ -14,7 +14,7 @@ use paceline_tune::environment::Call;
 use paceline_tune::guard::{NEVER_TRIED, VETO};
 use paceline_tune::main_effects::{Entrant, TRAITS};
 use paceline_tune::statistics::{binomial_tail, median};
-use paceline_tune::trial::{Gain, Side, Trial, Verdict, WORTHWHILE};
+use paceline_tune::trial::{Gain, PATIENT_BLOCKS, Side, Trial, Verdict, WORTHWHILE, WORTHWHILE_FOR_NOTHING};
 use paceline_tune::{Choice, Outcome as Shown, Random, Schedule, Situation, State, Tuner};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -121,7 +121,9 @@ impl<'a> Rehearsal<'a> {
         for (own, counted) in own.iter_mut().zip(&finish.seconds) {
             own.drain(..own.len().saturating_sub(counted.len()));
         }
-        let (shown, is_complete) = match &look_better(&finish)[..] {
+        let is_patient = self.has_time_for_patience(&own)?;
+        let worthwhile = if is_patient { WORTHWHILE_FOR_NOTHING } else { WORTHWHILE };
+        let (shown, is_complete) = match &look_better(&finish, worthwhile)[..] {
             [] if finish.is_enough => (Shown::NothingBetter, finish.is_complete),
             [] => (Shown::Open, false),
             better => {
@@ -201,7 +203,14 @@ impl<'a> Rehearsal<'a> {
         Ok(told.pop().unwrap_or(f64::INFINITY))
     }
 
-    /// A trial of a candidate against the default; None if its time is over first. Adds this rank's times to `own`.
+    /// Is there time for a trial to its very end, if calls go on to take what those before have taken? The same on all ranks.
+    fn has_time_for_patience(&self, own: &[Vec<Took>]) -> Result<bool, CommError> {
+        let elapsed_s = self.agree(&mut Vec::new())?;
+        let (made, needed) = (own.iter().map(Vec::len).sum::<usize>(), 3 * PATIENT_BLOCKS);
+        Ok(elapsed_s * (1.0 + needed as f64 / made.max(1) as f64) <= self.limit_s)
+    }
+
+    /// A trial of a candidate against the default, as patient as there is time for; None if its time is over first. Adds this rank's times to `own`.
     fn try_out(
         &self,
         candidate: usize,
@@ -212,7 +221,8 @@ impl<'a> Rehearsal<'a> {
         // The order of its calls need not be a secret: it must be the same on all ranks, as all of them see the same times.
         let mut told = if self.communicator.rank() == 0 { [level()] } else { [0.0] };
         self.communicator.broadcast(&mut told, 0, &CallOptions::default())?;
-        let (mut trial, mut random) = (Trial::brief(told[0]), Random::new(told[0].to_bits(), 0x7e4e));
+        let trial = if self.has_time_for_patience(own)? { Trial::patient } else { Trial::brief };
+        let (mut trial, mut random) = (trial(told[0]), Random::new(told[0].to_bits(), 0x7e4e));
         loop {
             let (mut sides, mut told) = (Vec::new(), Vec::new());
             while let Some((side, block)) = trial.next(&mut random) {
@@ -310,12 +320,12 @@ fn contestants(situation: &Situation) -> Vec<(Choice, Entrant)> {
     std::iter::once(default).chain(others).map(|arm| (situation.choice(arm), situation.entrant(arm))).collect()
 }
 
-/// The first of a race, as long as they are not the default and ahead by what a change is worth.
-fn look_better(finish: &Finish) -> Vec<usize> {
+/// The first of a race, as long as they are not the default and ahead by what is worth a change: such a share of the time.
+fn look_better(finish: &Finish, worthwhile: f64) -> Vec<usize> {
     let default_s = finish.seconds.first().and_then(|seconds| median(seconds));
     let is_better = |number: &usize| {
         let times = median(&finish.seconds[*number]).zip(default_s).map(|(own_s, default_s)| own_s / default_s);
-        *number > 0 && times.is_some_and(|times| times <= 1.0 - WORTHWHILE)
+        *number > 0 && times.is_some_and(|times| times <= 1.0 - worthwhile)
     };
     finish.ranking.iter().copied().take_while(is_better).take(CANDIDATES).collect()
 }
