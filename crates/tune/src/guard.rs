@@ -368,6 +368,13 @@ impl Guard {
         self.settle(context);
     }
 
+    /// All of the default's times were measured elsewhere: here it takes so much longer, as a logarithm.
+    pub fn was_measured_elsewhere(&mut self, context: &Context, by: f64) {
+        let watch = self.watches.entry(*context).or_default();
+        watch.default_s.scale(by.exp());
+        watch.usual_s = watch.reckon_usual_s();
+    }
+
     /// What all non-default choices together took more than the default, as a share of the default's time; negative if they
     /// gained.
     pub fn excess(&self) -> f64 {

@@ -5,10 +5,12 @@
 //! share of what it saves. When it looks as if the network had changed, the default is asked; if it has, all begins anew with what was
 //! known of the one before. It lives on the leading rank; the others only read policies.
 
+mod arrival;
 mod beside;
 mod course;
 mod doubt;
 mod rehearsed;
+mod standing;
 mod told;
 mod trials;
 mod tryable;
@@ -16,10 +18,12 @@ mod watched;
 
 use std::collections::BTreeMap;
 
+use arrival::Arrival;
 use beside::Beside;
 use course::{ALIKE, Origin, Phase};
-pub use course::{Course, Reason, Standing};
+pub use course::Course;
 pub use rehearsed::Outcome;
+pub use standing::{Reason, Standing};
 
 use crate::action::{Choice, Situation};
 use crate::guard::{Guard, Risk};
@@ -162,6 +166,8 @@ impl Tuner {
         };
         let (arm, role) = match &mut course.phase {
             Phase::Baseline | Phase::Settled(_) => (situation.default, Role::Ordinary),
+            _ if course.arrival.as_mut().is_some_and(Arrival::asks) => (situation.default, Role::Sentinel),
+            Phase::Chosen(..) if course.arrival.is_some() => (stands, Role::Ordinary),
             Phase::Explore { calls, .. } => {
                 *calls += 1;
                 // Others are new, and tell nobody whether the network has changed.
@@ -228,6 +234,11 @@ impl Tuner {
             return;
         }
         let Some(mut course) = self.courses.remove(&situation.context) else { return };
+        if course.arrival.is_some() {
+            self.arrive(situation, &mut course, (arm, role, seconds), true);
+            self.courses.insert(situation.context, course);
+            return;
+        }
         self.account(situation, &mut course, (arm, seconds), true);
         if arm == situation.default {
             course.add_default(seconds);

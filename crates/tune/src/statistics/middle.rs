@@ -33,6 +33,12 @@ impl<const MOST: usize> Last<MOST> {
         self.values.iter_mut().chain(&mut self.sorted).for_each(|value| *value -= by);
     }
 
+    /// All of them are so many times as much; nothing, if that is not finite.
+    pub fn scale(&mut self, by: f64) {
+        let by = if by.is_finite() && by > 0.0 { by } else { 1.0 };
+        self.values.iter_mut().chain(&mut self.sorted).for_each(|value| *value *= by);
+    }
+
     /// None is left.
     pub fn clear(&mut self) {
         self.values.clear();

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
+use super::arrival::Arrival;
 use super::beside::Beside;
 use super::doubt::Doubted;
+use super::standing::{Reason, Standing};
 use crate::action::{Choice, Situation};
 use crate::drift::{Drift, Sentinel};
 use crate::state::State;
@@ -76,6 +78,8 @@ pub struct Course {
     /// So many of its calls had ended when nothing was suspected yet.
     pub(super) calm_until: u64,
     pub(super) sentinel: Sentinel,
+    /// After a rehearsal: what the default takes in the job is not known yet.
+    pub(super) arrival: Option<Arrival>,
     /// While something stands: what is tried beside it.
     pub(super) beside: Beside,
     gain: Option<Gain>,
@@ -152,30 +156,6 @@ pub(super) enum Origin {
     Stood,
 }
 
-/// Why a context stays with the default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// Nothing looked better by 3 %.
-    NothingBetter,
-    /// The best looked better, and a trial found no significant gain.
-    NoSignificantGain,
-    /// What had been chosen is no longer better.
-    Reverted,
-    /// There is nothing to choose from.
-    NoChoice,
-}
-
-/// Where a context stands, for people.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Standing {
-    /// Not decided yet.
-    Learning,
-    /// This, with this gain.
-    Chosen(Choice, Gain),
-    /// The default.
-    Settled(Reason),
-}
-
 impl Course {
     /// At its first call, with so much to be explored after the default's calls.
     pub(super) fn new(situation: &Situation, to_explore: u64) -> Course {
@@ -192,6 +172,7 @@ impl Course {
             drift: Drift::default(),
             calm_until: 0,
             sentinel: Sentinel::default(),
+            arrival: None,
             beside: Beside::default(),
             gain: None,
             resting: 0,
@@ -331,7 +312,7 @@ impl Course {
     }
 
     /// What the default takes, as a logarithm, as far as its last calls say so: a late one says nothing about a network.
-    fn usual_level(&self) -> f64 {
+    pub(super) fn usual_level(&self) -> f64 {
         let last = self.calm_s.iter().chain(&self.suspected_s).rev().take(CALM_CALLS);
         let last: Vec<f64> = last.map(|seconds| seconds.ln()).collect();
         Middle::of(&last).map_or(self.default.mean, |middle| middle.mean(self.default.mean))
@@ -340,6 +321,15 @@ impl Course {
     /// By how much the default takes longer than before the network changed, as a logarithm; None if it has not changed.
     pub(super) fn shift(&self) -> Option<f64> {
         self.before.map(|before| self.usual_level() - before)
+    }
+
+    /// Everything takes longer than was measured so far, the default included, by so much as a logarithm: nothing has changed, it was measured
+    /// elsewhere.
+    pub(super) fn was_measured_elsewhere(&mut self, by: f64) {
+        self.calm_s.iter_mut().chain(&mut self.suspected_s).for_each(|seconds| *seconds *= by.exp());
+        self.default.mean += by;
+        self.level.iter_mut().for_each(|level| *level += by);
+        self.networks.iter_mut().for_each(|network| network.level += by);
     }
 
     /// The default's times of the beginning that the learner has not seen, and the end of the beginning.
@@ -484,17 +474,5 @@ impl Course {
     /// Has it done nothing for so long that it is worth another look?
     pub(super) fn has_rested(&self) -> bool {
         matches!(self.phase, Phase::Settled(reason) if reason != Reason::NoChoice) && self.resting >= self.rests
-    }
-}
-
-impl Reason {
-    /// In words.
-    pub fn text(self) -> &'static str {
-        match self {
-            Reason::NothingBetter => "nothing looked better by 3 %",
-            Reason::NoSignificantGain => "no significant gain",
-            Reason::Reverted => "reverted: the default is better again",
-            Reason::NoChoice => "there is nothing to choose from",
-        }
     }
 }

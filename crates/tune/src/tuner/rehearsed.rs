@@ -2,9 +2,10 @@
 //! what wins stands from the job's first call on: of calls that are shorter than what the ranks need to agree on anything, nothing
 //! could be learned in the job.
 
+use super::arrival::Arrival;
 use super::beside::Beside;
-use super::course::{BASELINE, Course, Origin, Phase, Reason};
-use super::{EXPLORED_AFTER_CHANGE, EXPLORED_AGAIN, Tuner};
+use super::course::{BASELINE, Course, Origin, Phase};
+use super::{EXPLORED_AFTER_CHANGE, EXPLORED_AGAIN, Reason, Tuner};
 use crate::action::Situation;
 use crate::trial::Gain;
 
@@ -51,6 +52,7 @@ impl Tuner {
         let default_s = self.take_in(situation, &mut course, measured);
         if default_s.len() >= BASELINE {
             self.guard.measured_again(&situation.context, &default_s);
+            course.arrival = Some(Arrival::default());
             match outcome {
                 Outcome::Gain(arm, gain) | Outcome::GainOfFew(arm, gain) => {
                     self.errors.found();

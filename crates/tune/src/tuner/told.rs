@@ -25,7 +25,10 @@ impl Tuner {
         take: fn(&mut Tuner, &Situation, &mut Course, (usize, f64)),
     ) {
         let Some(mut course) = self.courses.remove(&situation.context) else { return };
-        if seconds.is_finite() && seconds > 0.0 && arm < situation.arms.len() {
+        let is_time = seconds.is_finite() && seconds > 0.0 && arm < situation.arms.len();
+        if is_time && course.arrival.is_some() {
+            self.arrive(situation, &mut course, (arm, Role::Ordinary, seconds), false);
+        } else if is_time {
             self.account(situation, &mut course, (arm, seconds), false);
             take(self, situation, &mut course, (arm, seconds));
             // Its losses are not waited for until something is decided again.

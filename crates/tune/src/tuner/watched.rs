@@ -1,7 +1,7 @@
 //! What stands is watched, by its own calls and by those of the default.
 
-use super::course::{Course, Phase, Reason};
-use super::{EXPLORED, Role, Tuner};
+use super::course::{Course, Phase};
+use super::{EXPLORED, Reason, Role, Tuner};
 use crate::action::{Choice, Situation};
 use crate::trial::INTERRUPTED;
 
