@@ -60,6 +60,8 @@ pub struct TunedCalls<'a> {
     /// On rank 0.
     leader: Option<Leader>,
     meetings: Meetings,
+    /// What the last one took here.
+    met: Option<Took>,
     glances: Glances,
     /// The first calls of each context since the ranks have met.
     made: Vec<Made>,
@@ -100,6 +102,7 @@ impl<'a> TunedCalls<'a> {
             policies: Policies::default(),
             leader: leads.then(|| Leader::new(seed)),
             meetings: Meetings::new(&costs, topology.hosts(), topology.world()),
+            met: None,
             glances: Glances::default(),
             made: Vec::new(),
             clock: Clock::new(),
@@ -307,7 +310,8 @@ impl<'a> TunedCalls<'a> {
                 }
                 let began = Instant::now();
                 let (every, compares) = self.meet(have_changed)?;
-                self.meetings.met(began.elapsed(), every);
+                self.meetings.met(every);
+                self.met = Some(self.clock.took(self.communicator, began, began.elapsed()));
                 if compares {
                     self.clock.compare(self.communicator)?;
                 }
@@ -327,8 +331,8 @@ impl<'a> TunedCalls<'a> {
         self.glances.meet(&made, at_a_glance, |key| self.policies.current().after_turns(key));
         // Where one rank has no time, there is none: the least is what counts until it is known how long a call has lasted.
         let times = made.iter().map(|made| -made.seconds);
-        let head = [seen, -seen, -self.meetings.last_here_s(), step.seconds];
-        let mut most: Vec<f64> = head.into_iter().chain(times).collect();
+        let head = [seen, -seen, step.seconds].into_iter().chain(self.met.unwrap_or(Took::NEVER).told());
+        let mut most: Vec<f64> = head.chain(times).collect();
         most.extend(self.clock.told(self.communicator, made.len()));
         self.communicator.all_reduce(&mut most, Reduction::Max, &CallOptions::default())?;
         // All are here.
@@ -339,12 +343,14 @@ impl<'a> TunedCalls<'a> {
             return Err(self.usage("boundary of tuned calls", what.to_owned()));
         }
         // An iteration takes as long as on its slowest rank.
-        step.seconds = most[3];
-        let (least_s, told) = most[4..].split_at(made.len());
+        step.seconds = most[2];
+        // A meeting, too, lasts from when the last rank has come until the last one goes on.
+        let last_s = Took::lasted(std::array::from_fn(|number| most[3 + number]));
+        let (least_s, told) = most[7..].split_at(made.len());
         made.iter_mut().zip(least_s).for_each(|(made, least_s)| made.seconds = -least_s);
         Clock::lengthen(&mut made, told);
         self.clock.met();
-        let (next, mut told) = self.lead(&made, &numbers, step, (-most[2], together, at_a_glance));
+        let (next, mut told) = self.lead(&made, &numbers, step, (last_s, together, at_a_glance));
         self.policies.spread(self.communicator, next.as_ref(), &mut told)?;
         self.congestion = of_number(told[0]);
         self.listens = told[2] != 0;

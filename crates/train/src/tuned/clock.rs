@@ -136,6 +136,11 @@ impl Clock {
         communicator.topology().hosts() > 1 && when.elapsed() >= old_after
     }
 
+    /// What something took on this rank.
+    pub(super) fn took(&self, communicator: &Communicator, began: Instant, took: Duration) -> Took {
+        self.common.took(communicator, began, took)
+    }
+
     /// A call was made.
     pub(super) fn note(&mut self, began: Instant, took: Duration) {
         self.spans.push((began, took));
@@ -145,7 +150,7 @@ impl Clock {
     pub(super) fn told(&self, communicator: &Communicator, calls: usize) -> Vec<f64> {
         let is_known = self.is_compared() && self.spans.len() == calls;
         let spans = if is_known { &self.spans[..] } else { &[] };
-        spans.iter().flat_map(|(began, took)| self.common.took(communicator, *began, *took).told()).collect()
+        spans.iter().flat_map(|(began, took)| self.took(communicator, *began, *took).told()).collect()
     }
 
     /// Calls last until the last rank has ended them. `told`: the maximum of what all have told.
@@ -177,6 +182,9 @@ impl From<f64> for Took {
 }
 
 impl Took {
+    /// Of what was never done: it would take for ever.
+    pub(super) const NEVER: Took = Took { seconds: f64::INFINITY, span: None };
+
     /// When it began by this rank's clock ([`Communicator::clock_at`]), and what it took.
     fn by_clock(offset: ClockOffset, began: Duration, took: Duration) -> Took {
         let (began_s, seconds) = (1e-9 * offset.on_rank_0_ns(began) as f64, took.as_secs_f64());

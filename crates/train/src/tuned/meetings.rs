@@ -72,12 +72,11 @@ pub(super) struct Meetings {
     passed: u64,
     /// Until the first, calls, those that are timed, and the seconds that all are believed to have taken.
     before: (u64, u64, f64),
-    /// What the last one took on this rank; infinite if there was none.
-    last_here_s: f64,
     /// What one takes, on average of the last ones; on rank 0.
     mean_s: Option<f64>,
-    /// How many may be hurried from here on; on rank 0.
+    /// How many may be hurried from here on, and after how many boundaries they would meet without; on rank 0.
     hurries: f64,
+    unhurried: f64,
     /// So many times as many boundaries were passed as was planned, and what learning from the calls of the others took; on rank 0.
     stretch: f64,
     more_s: f64,
@@ -112,9 +111,9 @@ impl Meetings {
             every: None,
             passed: 0,
             before: (0, 0, 0.0),
-            last_here_s: f64::INFINITY,
             mean_s: None,
             hurries: HURRIES,
+            unhurried: 0.0,
             stretch: 1.0,
             more_s: 0.0,
         }
@@ -169,11 +168,6 @@ impl Meetings {
         Pace { calls: calls.most as f64 / passed, seconds: calls.seconds / passed }
     }
 
-    /// What the last one took here. Of all ranks the least counts, that of the one which came last and waited for nobody.
-    pub(super) fn last_here_s(&self) -> f64 {
-        self.last_here_s
-    }
-
     /// On rank 0: how many boundaries there are until the next meeting. `last_s`: what the last one took; infinite before there was one.
     /// `so_far`: what this one has, since all were there.
     pub(super) fn plan(&mut self, last_s: f64, so_far: Duration, calls: Calls) -> u64 {
@@ -202,18 +196,19 @@ impl Meetings {
             }
         };
         let every = if calls.are_settled && calls.are_watched { every.max(WATCHED) } else { every };
+        // Where a glance has called them early, or they have hurried, it is what was planned that grows.
+        let before = passed.max(self.every.unwrap_or(0) as f64).max(self.unhurried);
+        self.unhurried = every.min(GROWS * before);
         let every = match calls.are_in_doubt && self.hurries >= 1.0 {
-            true => every.min(ASKED as f64 * passed / calls.most as f64),
-            false => every,
+            true => self.unhurried.min(ASKED as f64 * passed / calls.most as f64),
+            false => self.unhurried,
         };
         self.hurries = if calls.are_in_doubt {
             (self.hurries - 1.0).max(0.0)
         } else {
             (self.hurries + HURRIES_EARNED).min(HURRIES)
         };
-        // Where a glance has called them early, it is what was planned that grows.
-        let before = passed.max(self.every.unwrap_or(0) as f64);
-        every.min(GROWS * before).ceil().max(1.0) as u64
+        every.ceil().max(1.0) as u64
     }
 
     /// On rank 0: after how many boundaries the ranks meet that would after `every`. `may_be`: may they be [`GLANCED_TIMES`] as many?
@@ -229,9 +224,9 @@ impl Meetings {
         self.is_recorded((until_then as u64).saturating_sub(1), bytes)
     }
 
-    /// They have met, which took so long here, and meet again after so many boundaries.
-    pub(super) fn met(&mut self, took: Duration, every: u64) {
-        (self.every, self.passed, self.last_here_s) = (Some(every.max(1)), 0, took.as_secs_f64());
+    /// They have met, and meet again after so many boundaries.
+    pub(super) fn met(&mut self, every: u64) {
+        (self.every, self.passed) = (Some(every.max(1)), 0);
     }
 }
 
@@ -284,11 +279,13 @@ mod tests {
     #[test]
     fn who_asks_whether_the_network_has_changed_hurries_and_not_for_ever() {
         let mut meetings = meetings(1e-6);
+        let mut passed = 100;
         let mut every = |are_in_doubt| {
-            meetings.met(Duration::from_millis(1), 100);
-            meetings.passed = 100;
-            let calls = Calls { seconds: 0.1, most: 100, are_in_doubt, ..Calls::default() };
-            meetings.plan(1e-3, Duration::from_millis(1), calls)
+            meetings.met(passed);
+            meetings.passed = passed;
+            let calls = Calls { seconds: 1e-3 * passed as f64, most: passed, are_in_doubt, ..Calls::default() };
+            passed = meetings.plan(1e-3, Duration::from_millis(1), calls);
+            passed
         };
         let usual = every(false);
         assert!(usual >= 90, "{usual}");
@@ -323,8 +320,7 @@ mod tests {
                 if meetings.is_due(1) {
                     let took = Duration::from_secs_f64(takes_s);
                     let every = meetings.plan(last_s, took, since);
-                    meetings.met(took, every);
-                    assert_eq!(meetings.last_here_s(), takes_s);
+                    meetings.met(every);
                     (last_s, all_s, since) = (takes_s, all_s + takes_s, Calls::default());
                 }
             }
@@ -379,7 +375,7 @@ mod tests {
             let took_s = 1e-3 + LEARNING_S * calls as f64;
             planned = meetings.plan(last_s, Duration::from_secs_f64(took_s), since);
             every = meetings.stretched(planned, true);
-            meetings.met(Duration::from_secs_f64(took_s), every);
+            meetings.met(every);
             last_s = took_s;
         }
         assert_eq!(every, 4 * planned);
@@ -393,7 +389,7 @@ mod tests {
     fn one_that_was_held_up_is_made_up_for() {
         let (mut meetings, calls) = (meetings(1e-6), Calls { seconds: 1e-2, most: 16, ..Calls::default() });
         assert!(meetings.plan(f64::INFINITY, Duration::from_micros(100), calls) <= 4);
-        meetings.met(Duration::from_secs(60), 1);
+        meetings.met(1);
         meetings.is_due(1);
         assert_eq!(meetings.plan(60.0, Duration::from_secs(60), calls), GROWS as u64);
     }
@@ -406,11 +402,11 @@ mod tests {
             assert!(every <= 4, "{seconds}: {every}");
         }
         let mut idle = meetings(1e-6);
-        idle.met(Duration::from_millis(1), 5);
+        idle.met(5);
         for _ in 0..3 {
             while !idle.is_due(0) {}
             let every = idle.plan(1e-3, Duration::from_millis(1), Calls::default());
-            idle.met(Duration::from_millis(1), every);
+            idle.met(every);
             assert_eq!(every, 5);
         }
     }

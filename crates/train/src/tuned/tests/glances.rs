@@ -13,7 +13,7 @@ fn meetings(us: [u64; 3]) -> Vec<Vec<usize>> {
         assert!(calls.meetings.is_recorded(1000, state.bytes), "a call of a megabyte is long");
         (0..20).for_each(|_| call_of(&mut calls, &state, |_| Duration::from_millis(1)));
         calls.meet(false).unwrap();
-        calls.meetings.met(Duration::from_millis(1), 1000);
+        calls.meetings.met(1000);
         calls.glances.set(EVERY);
         let mut met = Vec::new();
         for boundary in 1..=40 {
@@ -21,7 +21,7 @@ fn meetings(us: [u64; 3]) -> Vec<Vec<usize>> {
             calls.boundary().unwrap();
             if calls.made.is_empty() {
                 met.push(boundary);
-                calls.meetings.met(Duration::from_millis(1), 1000);
+                calls.meetings.met(1000);
                 calls.glances.set(EVERY);
             }
         }

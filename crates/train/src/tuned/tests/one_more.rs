@@ -41,7 +41,7 @@ fn with_one_more(elements: &[usize], boundaries: u64) -> Vec<(Vec<Choice>, Strin
                 break;
             }
         }
-        calls.meetings.met(Duration::ZERO, boundaries);
+        calls.meetings.met(boundaries);
         let more = if communicator.rank() == ODD { &elements[..1] } else { &[] };
         let (first, mut took) = ([more, elements].concat(), Vec::new());
         let mut outcome = iterate(calls, &first, &mut took);
