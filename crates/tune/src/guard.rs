@@ -368,6 +368,11 @@ impl Guard {
         self.settle(context);
     }
 
+    /// What stands has saved so many seconds before the job: that pays for calls that are late, and for nothing else.
+    pub fn saved_before(&mut self, context: &Context, seconds: f64) {
+        self.watches.entry(*context).or_default().late.saved_before(seconds);
+    }
+
     /// All of the default's times were measured elsewhere: here it takes so much longer, as a logarithm.
     pub fn was_measured_elsewhere(&mut self, context: &Context, by: f64) {
         let watch = self.watches.entry(*context).or_default();

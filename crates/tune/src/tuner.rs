@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 
 use arrival::Arrival;
 use beside::Beside;
-use course::{ALIKE, Origin, Phase};
 pub use course::Course;
+use course::{ALIKE, Origin, Phase};
 pub use rehearsed::Outcome;
 pub use standing::{Reason, Standing};
 

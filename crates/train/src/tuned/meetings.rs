@@ -46,9 +46,11 @@ const LEARNING_S: f64 = 4e-6;
 /// Collectives of a meeting, at most.
 const COLLECTIVES: f64 = 4.0;
 
-/// Calls that take so long are timed whatever their number is, which takes a five-hundredth of that, or less; up to so many of a context.
+/// Calls that take so long are timed whatever their number is, which takes a five-hundredth of that, or less; up to so many of a context. Learning
+/// from them takes no more than such a share of what calls take: of shorter ones, one in some is timed.
 const RECORDED_S: f64 = 50e-6;
 const RECORDED_MAX: u64 = 1024;
+const LEARNING_SHARE: f64 = 0.005;
 
 /// Before the first meeting, so many calls at most: however little links were measured to cost.
 const CALLS_MAX: u64 = 1 << 20;
@@ -130,7 +132,8 @@ impl Meetings {
         if self.every.is_none() {
             let (calls, timed, seconds) = self.before;
             let is_timed = self.is_recorded(number, bytes);
-            self.before = (calls + 1, timed + u64::from(is_timed), seconds + rehearsed_s.unwrap_or_else(|| self.call_s(bytes)));
+            self.before =
+                (calls + 1, timed + u64::from(is_timed), seconds + rehearsed_s.unwrap_or_else(|| self.call_s(bytes)));
         }
     }
 
@@ -142,7 +145,12 @@ impl Meetings {
     /// Is a call of this number and so many bytes timed? What follows after the turns that can be decided ahead takes what stands; of long
     /// calls these are timed, too, or one that is late now and then would hardly ever be seen. It is the same on all ranks.
     pub(super) fn is_recorded(&self, number: u64, bytes: u64) -> bool {
-        number < Schedule::LENGTH_MAX as u64 || number < RECORDED_MAX && self.call_s(bytes) >= RECORDED_S
+        if number < Schedule::LENGTH_MAX as u64 {
+            return true;
+        }
+        let call_s = self.call_s(bytes);
+        let one_in = (LEARNING_S / (LEARNING_SHARE * call_s)).ceil().max(1.0) as u64;
+        call_s >= RECORDED_S && number.is_multiple_of(one_in) && number / one_in < RECORDED_MAX
     }
 
     /// About what a meeting takes, of so many contexts and calls that were timed.
@@ -218,10 +226,11 @@ impl Meetings {
         every.saturating_mul(times)
     }
 
-    /// Are such calls all timed until so many boundaries have passed? `calls`: as many of them as there were since the last meeting.
+    /// Are some of such calls timed until so many boundaries have passed? `calls`: as many of them as there were since the last meeting.
     pub(super) fn are_recorded(&self, calls: u64, bytes: u64, boundaries: u64) -> bool {
-        let until_then = calls as f64 / self.passed.max(1) as f64 * boundaries as f64;
-        self.is_recorded((until_then as u64).saturating_sub(1), bytes)
+        let until_then = (calls as f64 / self.passed.max(1) as f64 * boundaries as f64) as u64;
+        let one_in = (LEARNING_S / (LEARNING_SHARE * RECORDED_S)).ceil() as u64;
+        (0..one_in).any(|before| self.is_recorded(until_then.saturating_sub(1 + before), bytes))
     }
 
     /// They have met, and meet again after so many boundaries.
@@ -331,11 +340,20 @@ mod tests {
     }
 
     #[test]
-    fn long_calls_are_all_timed() {
+    fn long_calls_are_timed_and_of_shorter_ones_some() {
         let meetings = meetings(1e-6);
-        let recorded = |bytes: u64| (0..2000).take_while(|&number| meetings.is_recorded(number, bytes)).count();
-        assert_eq!((recorded(1 << 10), recorded(1 << 20)), (Schedule::LENGTH_MAX, RECORDED_MAX as usize));
-        assert!(meetings.call_s(1 << 10) < RECORDED_S && meetings.call_s(1 << 20) > RECORDED_S);
+        let recorded = |bytes: u64| (0..20_000).filter(|&number| meetings.is_recorded(number, bytes)).count();
+        let (short, long) = (1 << 10, 1 << 23);
+        assert_eq!((recorded(short), recorded(long)), (Schedule::LENGTH_MAX, RECORDED_MAX as usize));
+        assert!(meetings.call_s(short) < RECORDED_S && meetings.call_s(long) > LEARNING_S / LEARNING_SHARE);
+        // 0.21 ms: one in four, behind the turns.
+        let middle = 1 << 20;
+        assert_eq!(
+            (10..30).filter(|&number| meetings.is_recorded(number, middle)).collect::<Vec<u64>>(),
+            [10, 11, 12, 13, 14, 15, 16, 20, 24, 28]
+        );
+        assert!(meetings.are_recorded(100, middle, 1) && meetings.are_recorded(100, middle, 40));
+        assert!(!meetings.are_recorded(100, middle, 41) && !meetings.are_recorded(100, short, 1));
     }
 
     /// Short calls pay less where nothing is open, those that take longer than it may take to see what changes as much as before.

@@ -47,6 +47,8 @@ pub(super) struct Lateness {
     /// What is out, as it was late too often.
     out: BTreeSet<Action>,
     owed: Owed,
+    /// What stands has saved before the job, as far as no late call has taken that.
+    saved_s: f64,
 }
 
 /// Late calls of what stands that wait for the default: until that had half as many calls, nobody knows whose fault they are.
@@ -117,7 +119,12 @@ impl Lateness {
 
     /// Another choice stands, or none.
     pub(super) fn stands_anew(&mut self) {
-        (self.of_chosen, self.owed) = (Late::default(), Owed::default());
+        (self.of_chosen, self.owed, self.saved_s) = (Late::default(), Owed::default(), 0.0);
+    }
+
+    /// What stands has saved so many seconds before the job, in calls of which none was late oftener than the default's.
+    pub(super) fn saved_before(&mut self, seconds: f64) {
+        self.saved_s = seconds;
     }
 
     /// Seconds that may turn out to be the fault of what stands.
@@ -179,7 +186,7 @@ impl Lateness {
 
     /// The default was late: what may be chance by what is known now is no fault. Is it so of what stands?
     fn excuse(&mut self, reckoned: &mut Reckoned) -> bool {
-        let Lateness { of_default, of_chosen, of_tried, by_action, out, owed } = self;
+        let Lateness { of_default, of_chosen, of_tried, by_action, out, owed, .. } = self;
         let each_s = of_default.explained_s();
         for (action, late) in by_action.iter_mut().filter(|(_, late)| of_default.excuses_tried(late, of_tried)) {
             out.remove(action);
@@ -233,8 +240,8 @@ impl Lateness {
         charged_s
     }
 
-    /// The same of what stands, which is not out for that. If the default is not late as often, it pays for all of it; but where the default
-    /// had less than half as many calls, it is as if it had been interrupted, until that had them.
+    /// The same of what stands, which is not out for that. If the default is not late as often, it pays for all of it, but for what it had saved
+    /// before the job; but where the default had less than half as many calls, it is as if it had been interrupted, until that had them.
     pub(super) fn add_chosen(&mut self, seconds: f64, usual_s: f64) -> f64 {
         let all_s = seconds - usual_s;
         let more_s = is_late(seconds, usual_s).then_some(all_s);
@@ -243,12 +250,14 @@ impl Lateness {
             return all_s;
         }
         let is_excused = self.of_default.excuses(&self.of_chosen, CHANCE_STANDING);
+        let counted_s = as_interrupted(all_s, usual_s);
         let charged_s = if is_excused {
             (all_s - self.of_default.explained_s()).max(0.0)
         } else if self.had_default_enough() {
-            all_s
+            let paid_s = (all_s - counted_s).min(self.saved_s);
+            self.saved_s -= paid_s;
+            all_s - paid_s
         } else {
-            let counted_s = as_interrupted(all_s, usual_s);
             self.owed.seconds += all_s - counted_s;
             self.owed.calls += 1;
             counted_s
@@ -276,6 +285,24 @@ mod tests {
             lateness.add_default(if call < late { STALLED_S } else { USUAL_S }, USUAL_S);
         }
         lateness
+    }
+
+    /// Ten calls of a millisecond less each, in its rehearsal: a call that is late by less costs what an interrupted one does, once.
+    #[test]
+    fn what_was_saved_before_the_job_pays_for_late_calls() {
+        let mut lateness = with_defaults(0, 80);
+        lateness.saved_before(10e-3);
+        let charged_s = [9e-3, 9e-3, 9e-3].map(|seconds| lateness.add_chosen(seconds, USUAL_S));
+        for (charged_s, expected_s) in charged_s.into_iter().zip([3e-3, 3e-3, 8e-3]) {
+            assert!((charged_s - expected_s).abs() < 1e-9, "{charged_s} s, expected {expected_s}");
+        }
+        lateness.stands_anew();
+        lateness.saved_before(10e-3);
+        let charged_s = lateness.add_chosen(STALLED_S, USUAL_S);
+        assert!((charged_s - 0.089).abs() < 1e-9, "the rest counts: {charged_s}");
+        lateness.saved_before(10e-3);
+        lateness.stands_anew();
+        assert!((lateness.add_chosen(9e-3, USUAL_S) - 8e-3).abs() < 1e-9, "something else has saved it");
     }
 
     #[test]

@@ -57,6 +57,10 @@ impl Tuner {
                 Outcome::Gain(arm, gain) | Outcome::GainOfFew(arm, gain) => {
                     self.errors.found();
                     course.stand(Phase::Chosen(arm, situation.choice(arm)), Some(gain));
+                    let calls =
+                        measured.iter().filter(|(of, _)| *of == arm).map(|(_, seconds)| seconds.len()).sum::<usize>();
+                    let usual_s = self.guard.default_seconds(&situation.context).unwrap_or(0.0);
+                    self.guard.saved_before(&situation.context, calls as f64 * gain.share * usual_s);
                     if matches!(outcome, Outcome::GainOfFew(..)) {
                         course.beside = Beside::at_once();
                     }

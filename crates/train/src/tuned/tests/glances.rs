@@ -9,8 +9,8 @@ const EVERY: u64 = 4;
 fn meetings(us: [u64; 3]) -> Vec<Vec<usize>> {
     on_ranks(3, |communicator| {
         let mut calls = TunedCalls::new(&communicator, 5);
-        let state = calls.state_of(CollectiveKind::AllReduce, 1 << 20, &CALL);
-        assert!(calls.meetings.is_recorded(1000, state.bytes), "a call of a megabyte is long");
+        let state = calls.state_of(CollectiveKind::AllReduce, 1 << 28, &CALL);
+        assert!((0..1000).all(|number| calls.meetings.is_recorded(number, state.bytes)), "a call of 256 MiB is long");
         (0..20).for_each(|_| call_of(&mut calls, &state, |_| Duration::from_millis(1)));
         calls.meet(false).unwrap();
         calls.meetings.met(1000);
