@@ -38,7 +38,7 @@ pub struct Call {
     pub pipelined: bool,
 }
 
-/// An immutable table: [`Policy::call`] and [`Policy::chunk`] look at 16 places at most, however many rules there are.
+/// An immutable table: a search of [`Policy::call`] and [`Policy::chunk`] looks at 16 places at most, however many rules there are.
 #[derive(Debug)]
 pub struct Policy {
     version: u64,

@@ -153,7 +153,7 @@ fn judge(all: &[Measured]) -> Section {
 fn table() -> Table {
     Table::new(
         "Sizes",
-        "Times in us: medians of calls, afterwards, each from when the last rank has begun it until the last one has ended it, by a clock that all ranks share. \"Boundary\": what one takes in the mean, after every 4 \
+        "Times in us: medians of calls, afterwards, each from when the last rank has begun it until the last one has ended it, by a clock that all ranks share. \"Boundary\": what one takes in the mean while tuners learn, after every 4 \
          calls, where the ranks learn of each other's times, or go on if that is not worth it yet; the tuner's totals include it, but where \"calls\" stands. \"Over best\": its total after \
          it has learned over that of the best choice that the search has found, by turns; mean over the runs, with its 95 % interval: of \
          a single run (enough where calls take 50 ms and more, if it is within 1 %), by its rounds. \"Fastest\": its calls over \
