@@ -377,7 +377,8 @@ impl<'a> TunedCalls<'a> {
         let (are_settled, are_watched, are_in_doubt) = (leader.is_settled(), !leader.listens(), leader.is_asking());
         let calls = Calls { are_settled, are_watched, are_in_doubt, seconds, timed: made.len(), ..calls };
         let every = self.meetings.plan(last_s, together.elapsed(), calls);
-        let (pace, was_right) = (self.meetings.pace(calls), at_a_glance.then_some(has_come_of_it));
+        let most_called = numbers.values().find(|it| it.0 == calls.most).map_or(0, |(_, state)| state.bytes);
+        let (pace, was_right) = (self.meetings.pace(calls, most_called), at_a_glance.then_some(has_come_of_it));
         let glance = self.glances.plan(every, pace, self.meetings.call_s(0), was_right);
         // Of calls that nobody times, to the end, nothing can be seen.
         let meetings = &self.meetings;

@@ -135,6 +135,11 @@ impl Sentinel {
         self.wait = 1;
     }
 
+    /// The next one comes as late as the first: what was asked so far was asked for another reason.
+    pub fn wait_as_at_first(&mut self) {
+        (self.since, self.wait) = (0, SENTINEL_FIRST);
+    }
+
     /// The choice is not what it was: only these calls of it count, and those that come. The default's count as before.
     pub fn begin_anew(&mut self, chosen_s: impl IntoIterator<Item = f64>) {
         self.chosen = Tally::default();

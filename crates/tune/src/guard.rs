@@ -27,6 +27,10 @@ pub const NEVER_TRIED: f64 = 4.0;
 /// One call that takes so many times as long as the default is enough, unless that happens to the default as often.
 pub const VETO: f64 = 3.0;
 
+/// What was saved before the job pays for late calls of it, of as many of the default's calls at most: a few that waited for a processor, and none
+/// that waited for a lost packet.
+const LATE_PAID: f64 = 8.0;
+
 /// So many calls of a context are taken for granted when its allowance is reckoned, so that something can be tried early. After a
 /// hundred calls their sum is meant to be within (1 + 1.3α) times the default's, after many within (1 + α). What is left to 2 %
 /// is for the last call tried, which may take longer than anybody believed.
@@ -368,15 +372,20 @@ impl Guard {
         self.settle(context);
     }
 
-    /// What stands has saved so many seconds before the job: that pays for calls that are late, and for nothing else.
-    pub fn saved_before(&mut self, context: &Context, seconds: f64) {
-        self.watches.entry(*context).or_default().late.saved_before(seconds);
+    /// What stands was called before the job, which took so many seconds each: what that has saved pays for calls that are late, and for nothing
+    /// else; up to [`LATE_PAID`] calls of the default.
+    pub fn saved_before(&mut self, context: &Context, own_s: &[f64]) {
+        let watch = self.watches.entry(*context).or_default();
+        let usual_s = watch.usual_s.unwrap_or(0.0);
+        let saved_s: f64 = own_s.iter().map(|seconds| usual_s - seconds).sum();
+        watch.late.saved_before_job(saved_s.clamp(0.0, LATE_PAID * usual_s));
     }
 
     /// All of the default's times were measured elsewhere: here it takes so much longer, as a logarithm.
     pub fn was_measured_elsewhere(&mut self, context: &Context, by: f64) {
         let watch = self.watches.entry(*context).or_default();
         watch.default_s.scale(by.exp());
+        watch.late.was_measured_elsewhere(by.exp());
         watch.usual_s = watch.reckon_usual_s();
     }
 

@@ -164,10 +164,14 @@ impl Tuner {
             Phase::Chosen(_, choice) => situation.arm_of(choice),
             _ => situation.default,
         };
+        let asks_default = course.arrival.as_mut().is_some_and(Arrival::decides_default);
+        if course.arrival.as_ref().is_some_and(Arrival::is_given_up) {
+            course.arrival = None;
+        }
         let (arm, role) = match &mut course.phase {
             Phase::Baseline | Phase::Settled(_) => (situation.default, Role::Ordinary),
-            _ if course.arrival.as_mut().is_some_and(Arrival::asks) => (situation.default, Role::Sentinel),
-            Phase::Chosen(..) if course.arrival.is_some() => (stands, Role::Ordinary),
+            Phase::Chosen(..) if asks_default => (situation.default, Role::Sentinel),
+            Phase::Chosen(..) | Phase::Explore { .. } if course.arrival.is_some() => (stands, Role::Ordinary),
             Phase::Explore { calls, .. } => {
                 *calls += 1;
                 // Others are new, and tell nobody whether the network has changed.

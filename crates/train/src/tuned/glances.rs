@@ -15,7 +15,7 @@ use super::Made;
 /// Glances take no more than this share of the time of the calls between them.
 const SHARE: f64 = 0.005;
 
-/// There are so many calls of a context between two of them, at least.
+/// There are so many calls of a context that are timed between two of them, at least.
 const CALLS_MIN: f64 = 16.0;
 
 /// Two meetings are so many times as far apart as two glances, at least, or a glance is not worth it.
@@ -39,10 +39,10 @@ struct Usual {
     log_s: f64,
 }
 
-/// The calls of a boundary: of one context at most, and what all of them take.
+/// The calls of a boundary: of one context, those that are timed, and what all of all contexts take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    pub(super) calls: f64,
+    pub(super) timed: f64,
     pub(super) seconds: f64,
 }
 
@@ -145,7 +145,7 @@ impl Glances {
             None => (self.mistakes + MISTAKES_EARNED).min(MISTAKES),
         };
         let takes_s = self.mean_s.map_or(believed_s, |mean_s| mean_s.max(believed_s));
-        let [for_share, for_calls] = [takes_s / (SHARE * each.seconds), CALLS_MIN / each.calls];
+        let [for_share, for_calls] = [takes_s / (SHARE * each.seconds), CALLS_MIN / each.timed];
         let every = for_share.max(for_calls);
         let is_worth_it = for_share.is_finite()
             && for_calls.is_finite()
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn a_glance_takes_its_share_at_most_and_comes_only_where_it_is_worth_it() {
         let plan = |meets_after: u64, call_s: f64| {
-            let pace = Pace { calls: 1.0, seconds: call_s };
+            let pace = Pace { timed: 1.0, seconds: call_s };
             Glances::default().plan(meets_after, pace, 1e-4, None)
         };
         // A tenth of a millisecond is a two-hundredth of twenty milliseconds.
@@ -269,7 +269,7 @@ mod tests {
         // What was timed is the rank's that came last, which the others have waited for.
         let of_the_last = |mean_s| {
             let mut glances = Glances { mean_s: Some(mean_s), ..Glances::default() };
-            glances.plan(1000, Pace { calls: 1.0, seconds: 1e-3 }, 1e-4, None)
+            glances.plan(1000, Pace { timed: 1.0, seconds: 1e-3 }, 1e-4, None)
         };
         assert_eq!([2e-5, 2e-4].map(of_the_last), [20, 40]);
         let mut glances = Glances::default();
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn who_was_mistaken_too_often_does_not_glance_for_a_while() {
         let mut glances = Glances::default();
-        let mut plan = |was_right| glances.plan(1000, Pace { calls: 1.0, seconds: 1e-3 }, 1e-4, was_right) > 0;
+        let mut plan = |was_right| glances.plan(1000, Pace { timed: 1.0, seconds: 1e-3 }, 1e-4, was_right) > 0;
         let mistaken: Vec<bool> = (0..5).map(|_| plan(Some(false))).collect();
         assert_eq!(mistaken, [true, true, true, false, false]);
         assert_eq!([plan(None), plan(None), plan(Some(true)), plan(Some(false))], [false, true, true, false]);

@@ -51,7 +51,9 @@ impl Leader {
             && self.situations.iter().all(|(context, situation)| {
                 let is_gone = self.is_gone(context);
                 let is_probed = self.learning.tuner.is_on_probation(context);
-                let is_decided = |course: &Course| course.is_decided() && !course.is_suspicious() && !is_probed;
+                let is_decided = |course: &Course| {
+                    course.is_decided() && !course.is_arriving() && !course.is_suspicious() && !is_probed
+                };
                 situation.is_none() || is_gone || self.learning.course(context).is_some_and(is_decided)
             })
     }

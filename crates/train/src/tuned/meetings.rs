@@ -46,8 +46,8 @@ const LEARNING_S: f64 = 4e-6;
 /// Collectives of a meeting, at most.
 const COLLECTIVES: f64 = 4.0;
 
-/// Calls that take so long are timed whatever their number is, which takes a five-hundredth of that, or less; up to so many of a context. Learning
-/// from them takes no more than such a share of what calls take: of shorter ones, one in some is timed.
+/// Of calls that take so long, further ones than those that have turns are timed, up to so many of a context: as many as learning from them is no more
+/// than such a share of what all of them take.
 const RECORDED_S: f64 = 50e-6;
 const RECORDED_MAX: u64 = 1024;
 const LEARNING_SHARE: f64 = 0.005;
@@ -148,9 +148,14 @@ impl Meetings {
         if number < Schedule::LENGTH_MAX as u64 {
             return true;
         }
+        let one_in = self.one_in(bytes);
+        one_in.is_some_and(|one_in| number.is_multiple_of(one_in) && number / one_in < RECORDED_MAX)
+    }
+
+    /// One in so many calls is timed behind the turns; None: none is.
+    fn one_in(&self, bytes: u64) -> Option<u64> {
         let call_s = self.call_s(bytes);
-        let one_in = (LEARNING_S / (LEARNING_SHARE * call_s)).ceil().max(1.0) as u64;
-        call_s >= RECORDED_S && number.is_multiple_of(one_in) && number / one_in < RECORDED_MAX
+        (call_s >= RECORDED_S).then(|| (LEARNING_S / (LEARNING_SHARE * call_s)).ceil().max(1.0) as u64)
     }
 
     /// About what a meeting takes, of so many contexts and calls that were timed.
@@ -170,10 +175,11 @@ impl Meetings {
         }
     }
 
-    /// Of these calls since the last one, those of a boundary.
-    pub(super) fn pace(&self, calls: Calls) -> Pace {
+    /// Of these calls since the last one, those of a boundary. `bytes`: of those of the context that is called most.
+    pub(super) fn pace(&self, calls: Calls, bytes: u64) -> Pace {
         let passed = self.passed.max(1) as f64;
-        Pace { calls: calls.most as f64 / passed, seconds: calls.seconds / passed }
+        let timed = calls.most as f64 / self.one_in(bytes).unwrap_or(1) as f64;
+        Pace { timed: timed / passed, seconds: calls.seconds / passed }
     }
 
     /// On rank 0: how many boundaries there are until the next meeting. `last_s`: what the last one took; infinite before there was one.
@@ -229,8 +235,9 @@ impl Meetings {
     /// Are some of such calls timed until so many boundaries have passed? `calls`: as many of them as there were since the last meeting.
     pub(super) fn are_recorded(&self, calls: u64, bytes: u64, boundaries: u64) -> bool {
         let until_then = (calls as f64 / self.passed.max(1) as f64 * boundaries as f64) as u64;
-        let one_in = (LEARNING_S / (LEARNING_SHARE * RECORDED_S)).ceil() as u64;
-        (0..one_in).any(|before| self.is_recorded(until_then.saturating_sub(1 + before), bytes))
+        let last = until_then.saturating_sub(1);
+        last < Schedule::LENGTH_MAX as u64
+            || self.one_in(bytes).is_some_and(|one_in| self.is_recorded(last - last % one_in, bytes))
     }
 
     /// They have met, and meet again after so many boundaries.
@@ -353,7 +360,8 @@ mod tests {
             [10, 11, 12, 13, 14, 15, 16, 20, 24, 28]
         );
         assert!(meetings.are_recorded(100, middle, 1) && meetings.are_recorded(100, middle, 40));
-        assert!(!meetings.are_recorded(100, middle, 42) && !meetings.are_recorded(100, short, 1));
+        assert!(meetings.are_recorded(10, short, 1) && !meetings.are_recorded(20, short, 1));
+        assert!(!meetings.are_recorded(100, middle, 41) && !meetings.are_recorded(100, short, 1));
     }
 
     /// Short calls pay less where nothing is open, those that take longer than it may take to see what changes as much as before.
@@ -407,10 +415,9 @@ mod tests {
     fn one_that_was_held_up_is_made_up_for() {
         let (mut meetings, calls) = (meetings(1e-6), Calls { seconds: 1e-2, most: 16, ..Calls::default() });
         assert!(meetings.plan(f64::INFINITY, Duration::from_micros(100), calls) <= 4);
-        meetings.met(1);
-        meetings.is_due(1);
-        let every = meetings.plan(60.0, Duration::from_secs(60), calls);
-        assert!((GROWS as u64..=2 * GROWS as u64).contains(&every), "{every}");
+        meetings.met(2);
+        (0..2).for_each(|_| _ = meetings.is_due(1));
+        assert_eq!(meetings.plan(60.0, Duration::from_secs(60), calls), 2 * GROWS as u64);
     }
 
     #[test]

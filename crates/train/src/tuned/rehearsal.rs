@@ -127,7 +127,7 @@ impl<'a> Rehearsal<'a> {
             [] if finish.is_enough => (Shown::NothingBetter, finish.is_complete),
             [] => (Shown::Open, false),
             better => {
-                let found = self.best_that_endures(better, &mut level, &mut own, &mut *play)?;
+                let found = self.best_that_endures(better, is_patient, &mut level, &mut own, &mut *play)?;
                 let shown = match found {
                     Some(Some((best, gain))) if finish.is_enough => Shown::Gain(best, gain),
                     Some(Some((best, gain))) => Shown::GainOfFew(best, gain),
@@ -154,6 +154,7 @@ impl<'a> Rehearsal<'a> {
     fn best_that_endures(
         &self,
         better: &[usize],
+        is_patient: bool,
         level: &mut dyn FnMut() -> f64,
         own: &mut [Vec<Took>],
         play: Timed<'_>,
@@ -162,7 +163,7 @@ impl<'a> Rehearsal<'a> {
             let mut verdict = Some(Verdict::NoSignificantGain);
             for _ in 0..TRIALS {
                 if verdict == Some(Verdict::NoSignificantGain) {
-                    verdict = self.try_out(candidate, level, own, &mut *play)?;
+                    verdict = self.try_out(candidate, is_patient, level, own, &mut *play)?;
                 }
             }
             match verdict {
@@ -203,17 +204,19 @@ impl<'a> Rehearsal<'a> {
         Ok(told.pop().unwrap_or(f64::INFINITY))
     }
 
-    /// Is there time for a trial to its very end, if calls go on to take what those before have taken? The same on all ranks.
+    /// Is there time for a trial to its very end, and for what follows, if calls go on to take what those before have taken? The same on all ranks.
     fn has_time_for_patience(&self, own: &[Vec<Took>]) -> Result<bool, CommError> {
         let elapsed_s = self.agree(&mut Vec::new())?;
-        let (made, needed) = (own.iter().map(Vec::len).sum::<usize>(), 3 * PATIENT_BLOCKS);
+        let made = own.iter().map(Vec::len).sum::<usize>();
+        let needed = 3 * PATIENT_BLOCKS + 2 * ENDURANCE_CALLS;
         Ok(elapsed_s * (1.0 + needed as f64 / made.max(1) as f64) <= self.limit_s)
     }
 
-    /// A trial of a candidate against the default, as patient as there is time for; None if its time is over first. Adds this rank's times to `own`.
+    /// A trial of a candidate against the default; None if its time is over first. Adds this rank's times to `own`.
     fn try_out(
         &self,
         candidate: usize,
+        is_patient: bool,
         level: &mut dyn FnMut() -> f64,
         own: &mut [Vec<Took>],
         play: Timed<'_>,
@@ -221,7 +224,7 @@ impl<'a> Rehearsal<'a> {
         // The order of its calls need not be a secret: it must be the same on all ranks, as all of them see the same times.
         let mut told = if self.communicator.rank() == 0 { [level()] } else { [0.0] };
         self.communicator.broadcast(&mut told, 0, &CallOptions::default())?;
-        let trial = if self.has_time_for_patience(own)? { Trial::patient } else { Trial::brief };
+        let trial = if is_patient { Trial::patient } else { Trial::brief };
         let (mut trial, mut random) = (trial(told[0]), Random::new(told[0].to_bits(), 0x7e4e));
         loop {
             let (mut sides, mut told) = (Vec::new(), Vec::new());
@@ -457,10 +460,8 @@ impl TunedCalls<'_> {
         if let Some(seconds) = outcome.standing_s() {
             self.kinds.takes(*state, seconds);
         }
-        if !self.clock.is_compared() {
-            // Or it would be done when they meet first, while somebody waits.
-            self.clock.compare(self.communicator)?;
-        }
+        // Or it would be done when they meet first, while somebody waits.
+        self.clock.compare(self.communicator)?;
         Ok(outcome.rehearsed)
     }
 }

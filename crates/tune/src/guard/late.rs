@@ -48,7 +48,7 @@ pub(super) struct Lateness {
     out: BTreeSet<Action>,
     owed: Owed,
     /// What stands has saved before the job, as far as no late call has taken that.
-    saved_s: f64,
+    saved_before_job_s: f64,
 }
 
 /// Late calls of what stands that wait for the default: until that had half as many calls, nobody knows whose fault they are.
@@ -119,17 +119,29 @@ impl Lateness {
 
     /// Another choice stands, or none.
     pub(super) fn stands_anew(&mut self) {
-        (self.of_chosen, self.owed, self.saved_s) = (Late::default(), Owed::default(), 0.0);
+        (self.of_chosen, self.owed, self.saved_before_job_s) = (Late::default(), Owed::default(), 0.0);
     }
 
-    /// What stands has saved so many seconds before the job, in calls of which none was late oftener than the default's.
-    pub(super) fn saved_before(&mut self, seconds: f64) {
-        self.saved_s = seconds;
+    /// What stands has saved so many seconds before the job, all its calls there counted, late ones too.
+    pub(super) fn saved_before_job(&mut self, seconds: f64) {
+        self.saved_before_job_s = seconds;
     }
 
-    /// Seconds that may turn out to be the fault of what stands.
+    /// In the job everything takes so many times as long.
+    pub(super) fn was_measured_elsewhere(&mut self, times: f64) {
+        self.saved_before_job_s *= times;
+    }
+
+    /// Of seconds that are charged to what stands for late calls, those that it has not saved before the job.
+    fn not_saved_before_job(&mut self, late_s: f64) -> f64 {
+        let paid_s = late_s.min(self.saved_before_job_s);
+        self.saved_before_job_s -= paid_s;
+        late_s - paid_s
+    }
+
+    /// Seconds that may turn out to be the fault of what stands, and that it has not saved before the job.
     pub(super) fn owed_s(&self) -> f64 {
-        self.owed.seconds
+        (self.owed.seconds - self.saved_before_job_s).max(0.0)
     }
 
     /// Was it late more than once since then?
@@ -178,7 +190,8 @@ impl Lateness {
         let mut reckoned = Reckoned::default();
         let is_excused = more_s.is_some() && self.excuse(&mut reckoned);
         if is_excused || self.had_default_enough() {
-            reckoned.due_s = std::mem::take(&mut self.owed).seconds;
+            let owed_s = std::mem::take(&mut self.owed).seconds;
+            reckoned.due_s = self.not_saved_before_job(owed_s);
             self.of_chosen.charged_s += reckoned.due_s;
         }
         reckoned
@@ -254,9 +267,7 @@ impl Lateness {
         let charged_s = if is_excused {
             (all_s - self.of_default.explained_s()).max(0.0)
         } else if self.had_default_enough() {
-            let paid_s = (all_s - counted_s).min(self.saved_s);
-            self.saved_s -= paid_s;
-            all_s - paid_s
+            counted_s + self.not_saved_before_job(all_s - counted_s)
         } else {
             self.owed.seconds += all_s - counted_s;
             self.owed.calls += 1;
@@ -291,16 +302,16 @@ mod tests {
     #[test]
     fn what_was_saved_before_the_job_pays_for_late_calls() {
         let mut lateness = with_defaults(0, 80);
-        lateness.saved_before(10e-3);
+        lateness.saved_before_job(10e-3);
         let charged_s = [9e-3, 9e-3, 9e-3].map(|seconds| lateness.add_chosen(seconds, USUAL_S));
         for (charged_s, expected_s) in charged_s.into_iter().zip([3e-3, 3e-3, 8e-3]) {
             assert!((charged_s - expected_s).abs() < 1e-9, "{charged_s} s, expected {expected_s}");
         }
         lateness.stands_anew();
-        lateness.saved_before(10e-3);
+        lateness.saved_before_job(10e-3);
         let charged_s = lateness.add_chosen(STALLED_S, USUAL_S);
         assert!((charged_s - 0.089).abs() < 1e-9, "the rest counts: {charged_s}");
-        lateness.saved_before(10e-3);
+        lateness.saved_before_job(10e-3);
         lateness.stands_anew();
         assert!((lateness.add_chosen(9e-3, USUAL_S) - 8e-3).abs() < 1e-9, "something else has saved it");
     }

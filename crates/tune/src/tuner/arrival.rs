@@ -8,40 +8,58 @@ use super::{Role, Tuner};
 use crate::action::Situation;
 use crate::statistics::median;
 
-/// A job's first calls say nothing: whatever they take, they take longer than later ones.
+/// The first calls of a context that are timed say nothing: whatever they take, they take longer than later ones.
 const COLD: usize = 16;
 
-/// So many calls of the default tell.
+/// So many calls of the default tell. What stands has as many meanwhile, by turns.
 const TELLING: usize = 16;
 
-/// What stands has as many calls meanwhile, by turns.
-const TURNS: usize = 2 * TELLING;
+/// If times are lost, it must do what is known after so many calls in which the default was asked.
+const PATIENCE: usize = 8 * TELLING;
 
-/// If times of the default are lost, what is known after so many calls must do.
-const PATIENCE: usize = 2 * TURNS;
-
-/// Since the job's first call. Calls that end before the default is asked are nobody's: it is not known what it would have taken.
+/// Since the job's first call. Calls that end before the default is asked are nobody's: it is not known what it would have taken. So are those
+/// that a schedule repeats until it is known, of which there may be a thousand.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arrival {
-    /// Calls decided, and those that have ended.
+    /// Calls decided, and calls that have ended.
     decided: usize,
     ended: usize,
-    /// Calls that have ended since the default was asked first, and whether they were decided for themselves.
-    calls: Vec<(usize, Role, f64, bool)>,
-    /// Seconds of those of the default.
+    /// Calls that have ended since the default was asked first, each decided for itself.
+    calls: Vec<(usize, Role, f64)>,
+    /// Seconds of the default's calls.
     default_s: Vec<f64>,
 }
 
 impl Arrival {
-    /// A call is decided: is it the default's?
-    pub(super) fn asks(&mut self) -> bool {
+    /// A call is decided: is it to be the default's?
+    pub(super) fn decides_default(&mut self) -> bool {
+        if self.decided == 0 {
+            // What has ended before anything was decided was as cold.
+            self.decided = self.ended.min(COLD);
+        }
         self.decided += 1;
-        (COLD + 1..=COLD + TURNS).contains(&self.decided) && self.decided % 2 == 1
+        self.has_asked() && self.decided % 2 == 1 && self.default_s.len() < TELLING
     }
 
-    /// Is it known what the default takes, or as much of that as could be?
-    fn is_over(&self) -> bool {
-        self.default_s.len() >= TELLING || self.calls.len() >= PATIENCE
+    fn has_asked(&self) -> bool {
+        self.decided > COLD
+    }
+
+    /// Were so many calls decided, and not enough have ended?
+    pub(super) fn is_given_up(&self) -> bool {
+        self.decided > COLD + PATIENCE
+    }
+
+    /// A call has ended. `tried`: it was decided for itself. Is it known now what the default takes?
+    fn ends(&mut self, is_default: bool, (arm, role, seconds): (usize, Role, f64), tried: bool) -> bool {
+        self.ended += 1;
+        if self.ended > COLD {
+            self.default_s.extend(is_default.then_some(seconds));
+            if tried && (is_default || self.has_asked()) {
+                self.calls.push((arm, role, seconds));
+            }
+        }
+        self.default_s.len() >= TELLING
     }
 }
 
@@ -55,25 +73,19 @@ impl Tuner {
         tried: bool,
     ) {
         let Some(arrival) = &mut course.arrival else { return };
-        arrival.ended += 1;
-        let (is_default, is_asked) = (arm == situation.default, !arrival.calls.is_empty());
-        if arrival.ended > COLD && (is_default || is_asked) {
-            arrival.calls.push((arm, role, seconds, tried));
-            arrival.default_s.extend(is_default.then_some(seconds));
-        }
-        if !arrival.is_over() {
+        if !arrival.ends(arm == situation.default, (arm, role, seconds), tried) {
             return;
         }
         let Arrival { calls, default_s, .. } = course.arrival.take().unwrap_or_default();
         let logs: Vec<f64> = default_s.iter().map(|seconds| seconds.ln()).collect();
-        if let Some(now) = median(&logs) {
+        if let Some(now) = median(&logs).filter(|_| course.default.weight > 0.0) {
             let by = now - course.usual_level();
             self.learner.changed(&situation.context, by);
             self.guard.was_measured_elsewhere(&situation.context, by);
             course.was_measured_elsewhere(by);
         }
-        for (arm, role, seconds, tried) in calls {
-            self.account(situation, course, (arm, seconds), tried);
+        for (arm, role, seconds) in calls {
+            self.account(situation, course, (arm, seconds), true);
             self.learner.observe(situation, arm, seconds);
             if arm == situation.default {
                 course.add_default(seconds);
@@ -82,7 +94,9 @@ impl Tuner {
                 self.watch(situation, course, arm, role, seconds);
             }
         }
+        course.sentinel.wait_as_at_first();
         self.show_lateness(situation, &course.calm_down());
+        self.revert_if_too_much(situation, course);
     }
 }
 
@@ -121,8 +135,12 @@ mod tests {
         (0..count).map(call).sum()
     }
 
+    fn course(tuner: &Tuner) -> &Course {
+        tuner.courses().next().expect("it was rehearsed").1
+    }
+
     fn stands(tuner: &Tuner) -> bool {
-        matches!(tuner.courses().next().expect("it was rehearsed").1.standing(), Standing::Chosen(..))
+        matches!(course(tuner).standing(), Standing::Chosen(..))
     }
 
     /// Everything takes three tenths longer than in the rehearsal, and the first calls two more; noise of a twentieth.
@@ -132,10 +150,10 @@ mod tests {
             let (mut tuner, situation, _) = rehearsed(seed);
             let mut random = Random::new(seed, 0xa4);
             let mut times = |call: usize, _| (if call < COLD { 1.5 } else { 1.3 }) * (0.05 * random.normal()).exp();
-            let asked = calls(&mut tuner, &situation, COLD + TURNS, &mut times);
+            let asked = calls(&mut tuner, &situation, COLD + 2 * TELLING, &mut times);
             assert_eq!(asked, TELLING, "seed {seed}");
             calls(&mut tuner, &situation, 1000, &mut times);
-            let drifts = tuner.courses().next().expect("it was rehearsed").1.drifts;
+            let drifts = course(&tuner).drifts;
             assert!(stands(&tuner) && drifts == 0, "seed {seed}: {drifts} drifts");
             let usual_s = tuner.guard.default_seconds(&situation.context).expect("it is known");
             assert!((1.2e-3..1.4e-3).contains(&usual_s), "seed {seed}: {usual_s}");
@@ -147,24 +165,62 @@ mod tests {
     fn what_is_worse_in_the_job_is_given_up_as_soon_as_that_is_known() {
         let (mut tuner, situation, arm) = rehearsed(1);
         let times = |_, of: usize| if of == arm { 1.7 } else { 1.0 };
-        calls(&mut tuner, &situation, COLD, times);
+        calls(&mut tuner, &situation, COLD + 2 * TELLING - 2, times);
         assert!(stands(&tuner), "nobody knows yet");
-        calls(&mut tuner, &situation, 2 * TURNS, times);
+        calls(&mut tuner, &situation, 1, times);
         assert!(!stands(&tuner));
     }
 
-    /// Of a schedule that was decided before, many calls come in which nobody was asked, and times of the default are lost.
+    /// Before anything is decided many calls come in which nobody was asked, and half of the default's times are lost.
     #[test]
     fn an_arrival_ends_though_times_are_lost() {
         let (mut tuner, situation, arm) = rehearsed(2);
         (0..500).for_each(|_| tuner.observe_repeated(&situation, arm, 1.2e-3));
-        let asked = calls(&mut tuner, &situation, COLD + TURNS, |call, of| match of == arm || call % 4 == 0 {
+        let asked = calls(&mut tuner, &situation, 4 * TELLING, |call, of| match of == arm || call % 4 == 0 {
             true => 1.3,
             false => f64::NAN,
         });
-        assert_eq!(asked, TELLING);
-        calls(&mut tuner, &situation, PATIENCE, |_, _| 1.3);
-        let course = tuner.courses().next().expect("it was rehearsed").1;
-        assert!(course.arrival.is_none() && stands(&tuner), "{course:?}");
+        assert_eq!(asked, 2 * TELLING - 1);
+        assert!(course(&tuner).arrival.is_none() && stands(&tuner), "{:?}", course(&tuner));
+    }
+
+    /// No time of the default is ever known, or no decision ever comes back: all goes on as without an arrival, and the sentinel comes.
+    #[test]
+    fn an_arrival_without_any_time_of_the_default_is_given_up() {
+        let (mut tuner, situation, arm) = rehearsed(3);
+        calls(&mut tuner, &situation, COLD + PATIENCE + 2, |_, of| if of == arm { 1.3 } else { f64::NAN });
+        assert!(course(&tuner).arrival.is_none() && stands(&tuner));
+        let (mut tuner, situation, _) = rehearsed(3);
+        (0..COLD + PATIENCE + 2).for_each(|_| _ = tuner.decide(&situation));
+        assert!(course(&tuner).arrival.is_none() && stands(&tuner));
+        assert!(calls(&mut tuner, &situation, 40, |_, _| 1.0) > 0, "the sentinel");
+    }
+
+    /// Somebody else has seen another network before anything is known: what is believed follows the default, and nothing else.
+    #[test]
+    fn a_change_in_the_middle_of_an_arrival_ends_it() {
+        let (mut tuner, situation, arm) = rehearsed(4);
+        calls(&mut tuner, &situation, 10, |_, _| 1.0);
+        tuner.changed(&situation);
+        assert!(course(&tuner).arrival.is_none());
+        calls(&mut tuner, &situation, 40, |_, _| 1.5);
+        for (arm, usual_s) in [(situation.default, 1.5e-3), (arm, 1.35e-3)] {
+            let believed_s = tuner.learner().belief(&situation, arm).mean.exp();
+            assert!((0.5..2.0).contains(&(believed_s / usual_s)), "{arm}: {believed_s}");
+        }
+    }
+
+    /// Where nothing has won, or it is open, the first calls are the default's, and tell the same.
+    #[test]
+    fn where_the_default_stands_its_first_calls_tell() {
+        for outcome in [Outcome::NothingBetter, Outcome::Open] {
+            let (mut tuner, situation) = (Tuner::shipped(5), situation());
+            tuner.rehearsed(&situation, &[(situation.default, &[1e-3; 40])], outcome);
+            let asked = calls(&mut tuner, &situation, COLD + TELLING, |_, _| 1.3);
+            assert_eq!(asked, COLD + TELLING, "{outcome:?}");
+            assert!(course(&tuner).arrival.is_none(), "{outcome:?}");
+            let usual_s = tuner.guard.default_seconds(&situation.context).expect("it is known");
+            assert!((1.25e-3..1.35e-3).contains(&usual_s), "{outcome:?}: {usual_s}");
+        }
     }
 }

@@ -285,6 +285,11 @@ impl Course {
         self.standing() != Standing::Learning
     }
 
+    /// Is it not known yet what the default takes in the job, after a rehearsal? Until then what stands is judged by nobody.
+    pub fn is_arriving(&self) -> bool {
+        self.arrival.is_some()
+    }
+
     /// Does it look as if the network had changed, or may it soon look so?
     pub fn is_suspicious(&self) -> bool {
         self.is_in_doubt() || self.drift.is_suspicious()
@@ -422,6 +427,7 @@ impl Course {
             _ => to_explore,
         };
         self.drifts += 1;
+        self.arrival = None;
         if let Phase::Chosen(_, choice) = self.phase() {
             self.stood = Some(*choice);
         }

@@ -7,7 +7,7 @@ use super::beside::Beside;
 use super::course::{BASELINE, Course, Origin, Phase};
 use super::{EXPLORED_AFTER_CHANGE, EXPLORED_AGAIN, Reason, Tuner};
 use crate::action::Situation;
-use crate::trial::Gain;
+use crate::trial::{Gain, WORTHWHILE};
 
 /// What a rehearsal has shown of a context.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,10 +57,9 @@ impl Tuner {
                 Outcome::Gain(arm, gain) | Outcome::GainOfFew(arm, gain) => {
                     self.errors.found();
                     course.stand(Phase::Chosen(arm, situation.choice(arm)), Some(gain));
-                    let calls =
-                        measured.iter().filter(|(of, _)| *of == arm).map(|(_, seconds)| seconds.len()).sum::<usize>();
-                    let usual_s = self.guard.default_seconds(&situation.context).unwrap_or(0.0);
-                    self.guard.saved_before(&situation.context, calls as f64 * gain.share * usual_s);
+                    let own = measured.iter().filter(|(of, _)| *of == arm);
+                    let own_s: Vec<f64> = own.flat_map(|(_, seconds)| seconds.iter().copied()).collect();
+                    self.guard.saved_before(&situation.context, &own_s);
                     if matches!(outcome, Outcome::GainOfFew(..)) {
                         course.beside = Beside::at_once();
                     }
@@ -84,6 +83,8 @@ impl Tuner {
         // However few they were: without them, what was measured here would pass for what calls take in the job.
         if !default_s.is_empty() {
             let (best, to_explore) = match outcome {
+                // Such a gain wins no trial in the job.
+                Outcome::Gain(_, gain) if gain.share < WORTHWHILE => (None, EXPLORED_AFTER_CHANGE),
                 Outcome::Gain(arm, _) => (Some((situation.choice(arm), Origin::Remembered)), EXPLORED_AFTER_CHANGE),
                 Outcome::GainOfFew(arm, _) => (Some((situation.choice(arm), Origin::OfFew)), EXPLORED_AFTER_CHANGE),
                 Outcome::NothingBetter | Outcome::NoSignificantGain => (None, EXPLORED_AFTER_CHANGE),
