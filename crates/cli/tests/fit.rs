@@ -49,25 +49,31 @@ fn several_networks_go_into_one_file() {
     fs::remove_file(path).and_then(|()| fs::remove_file(json)).expect("our own files");
 }
 
-/// Constants of one network are no other's: where only they are there, they are taken, and that is told.
+/// Constants of one network are no other's: where only they are there, they are taken, with links as fast as messages are there, and that is told.
 #[test]
 fn a_network_that_is_fitted_alone_keeps_its_name() {
-    let (study, toml) = (scratch_file("alone.csv"), scratch_file("alone.toml"));
-    let [study_path, toml_path] = [&study, &toml].map(|path| path.to_string_lossy().into_owned());
+    let (study, toml, json) = (scratch_file("alone.csv"), scratch_file("alone.toml"), scratch_file("alone.json"));
+    let [study_path, toml_path, json_path] = [&study, &toml, &json].map(|path| path.to_string_lossy().into_owned());
     let text = fs::read_to_string(STUDY).expect("the study");
     let here = text.lines().filter(|line| !line.contains("100GbIB")).collect::<Vec<_>>().join("\n");
     fs::write(&study, here).expect("a scratch file");
     run(paceline(&["fit", "--study", &study_path, "-o", &toml_path, "--no-leave-out"]), LIMIT).expect_code(0);
     let set = ClusterSet::from_toml(&fs::read_to_string(&toml).expect("the file")).expect("clusters");
     assert_eq!(set.networks.keys().collect::<Vec<_>>(), ["10GbE"]);
-    let told = "the network 100GbIB is predicted with the constants of 10GbE, the only one of --cluster";
+    let told = "the network 100GbIB is not in --cluster: it is predicted with the constants of 10GbE, and with links";
     for (file, of_another) in [(STUDY, true), (&study_path, false)] {
         let outcome = run(paceline(&["simulate", "--study", file, "--cluster", &toml_path]), LIMIT).expect_code(0);
         assert_eq!(outcome.stdout.contains(told), of_another, "{outcome:#?}");
     }
+    run(paceline(&["simulate", "--study", STUDY, "--cluster", &toml_path, "--json", &json_path]), LIMIT).expect_code(0);
+    let report: Value = serde_json::from_str(&fs::read_to_string(&json).expect("the file")).expect("JSON");
+    let rows = report["rows"].as_array().expect("a list");
+    let there = rows.iter().filter(|row| row["network"] == "100GbIB" && row["workers"].as_u64() > Some(4));
+    let errors: Vec<f64> = there.filter_map(|row| row["error"].as_f64()).collect();
+    assert!(!errors.is_empty() && errors.iter().all(|error| error.abs() < 0.25), "{errors:?}");
     let cell = ["simulate", "--cluster", &toml_path, "--model", "bert-base", "--workers", "8"];
     run(paceline(&cell), LIMIT).expect_code(0);
-    fs::remove_file(study).and_then(|()| fs::remove_file(toml)).expect("our own files");
+    [study, toml, json].into_iter().for_each(|path| fs::remove_file(path).expect("our own files"));
 }
 
 #[test]

@@ -392,8 +392,8 @@ fn a_study_is_predicted_on_clusters_that_were_fitted() {
         assert!(if network == "10GbE" { after <= before } else { after == before }, "{network}: {before}, {after}");
     }
     assert!(fitted.iter().zip(&slower).any(|(before, after)| after.1 < 0.8 * before.1), "{fitted:?} {slower:?}");
-    fs::write(&csv, "model,local_batch,network,method,workers\nbert-base,64,100GbE,BSP-PS,8\n").expect("a file");
-    let says = "line 2 of the study: --cluster has no network 100GbE; it has";
+    fs::write(&csv, "model,local_batch,network,method,workers\nbert-base,64,40GbE,BSP-PS,8\n").expect("a file");
+    let says = "line 2 of the study: --cluster has no network 40GbE; it has";
     let unknown = ["simulate", "--study", &csv_path, "--cluster", &toml_path];
     run(paceline(&unknown), LIMIT).expect_code(2).expect_stderr(&[&csv_path, says]);
     fs::remove_file(toml).and_then(|()| fs::remove_file(csv)).expect("our own files");

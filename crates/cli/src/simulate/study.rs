@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use comfy_table::{CellAlignment, Table, presets};
-use paceline_plan::{Cluster, ClusterSet};
+use paceline_plan::{Cluster, ClusterSet, NetworkModel};
 use paceline_predict::fit::Errors;
 use paceline_predict::protocol_doubt;
 use paceline_predict::search::SearchError;
-use paceline_predict::study::{Case, Study, StudyRow};
+use paceline_predict::study::{Case, Study, StudyRow, same};
 use paceline_train::load_profile;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -139,6 +139,9 @@ impl Clusters {
         if let Some(cluster) = set.of(network) {
             return Ok((cluster.clone(), None));
         }
+        if let Some(found) = not_fitted(set, network) {
+            return Ok(found);
+        }
         let known: Vec<&str> = set.networks.keys().map(String::as_str).collect();
         match set.networks.first_key_value() {
             Some((only, cluster)) if known.len() == 1 => {
@@ -153,6 +156,27 @@ impl Clusters {
             }
         }
     }
+}
+
+/// A network that is known and that nobody has fitted, as where one is left out of a split: the fitted one whose links are most like its own, with links
+/// that are as many times as fast as messages from point to point are there; and in words what is in doubt.
+fn not_fitted(set: &ClusterSet, network: &str) -> Option<(Cluster, Option<String>)> {
+    let beta_of = |name: &str| {
+        let named = NetworkModel::NAMED.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        named.map(|(_, network)| network.across.beta_s_per_byte)
+    };
+    let beta = beta_of(network)?;
+    let of_fitted = |(name, cluster)| beta_of(name).map(|of_it| (name, cluster, beta / of_it));
+    let fitted = set.networks.iter().filter_map(|(name, cluster)| of_fitted((name.as_str(), cluster)));
+    let away = |times: &f64| times.ln().abs();
+    let (most_like, cluster, times) = fitted.min_by(|one, other| away(&one.2).total_cmp(&away(&other.2)))?;
+    let mut cluster = cluster.clone();
+    cluster.across.beta_s_per_byte = cluster.across.beta_s_per_byte.times(times);
+    let doubt = format!(
+        "the network {network} is not in --cluster: it is predicted with the constants of {most_like}, and with links that are faster or slower by as much \
+         as messages from point to point"
+    );
+    Some((cluster, Some(doubt)))
 }
 
 impl Predicted<'_> {
@@ -189,7 +213,7 @@ impl Predicted<'_> {
 fn spreads(predicted: &[Predicted<'_>]) -> Vec<Spread> {
     let mut methods: Vec<&str> = Vec::new();
     for one in predicted.iter().filter(|one| one.error.is_some()) {
-        if !methods.iter().any(|known| known.eq_ignore_ascii_case(&one.row.method)) {
+        if !methods.iter().any(|known| same(known, &one.row.method)) {
             methods.push(&one.row.method);
         }
     }
@@ -207,7 +231,7 @@ fn spreads(predicted: &[Predicted<'_>]) -> Vec<Spread> {
             within: predicted.iter().filter(|one| of(one.row)).filter(is_within).count(),
         }
     };
-    let each = methods.iter().map(|method| spread(method, &|row| row.method.eq_ignore_ascii_case(method)));
+    let each = methods.iter().map(|method| spread(method, &|row| same(&row.method, method)));
     let mut spreads: Vec<Spread> = each.collect();
     if !spreads.is_empty() {
         spreads.push(spread("all", &|_| true));

@@ -171,7 +171,7 @@ fn find(row: &StudyRow, profiles: &[Profile]) -> Result<Profile, StudyError> {
 }
 
 /// Are the letters and digits the same, in any case?
-pub(crate) fn same(one: &str, other: &str) -> bool {
+pub fn same(one: &str, other: &str) -> bool {
     let letters = |text: &str| -> Vec<char> {
         text.chars().filter(|letter| letter.is_alphanumeric()).flat_map(char::to_lowercase).collect()
     };

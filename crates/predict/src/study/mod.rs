@@ -7,7 +7,7 @@ mod table;
 use paceline_strategy::StrategyError;
 
 pub(crate) use as_run::{BYTESCHEDULER_A2A, same};
-pub use as_run::{Case, METHODS};
+pub use as_run::{Case, METHODS, same};
 
 /// A table with a heading, as `data/study_calibration.csv`.
 #[derive(Clone, Debug, PartialEq)]

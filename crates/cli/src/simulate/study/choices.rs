@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use paceline_predict::study::StudyRow;
 use serde::Serialize;
 
-use super::{Predicted, new_table};
+use super::{Predicted, new_table, same};
 
 /// What the predictions choose in a group.
 #[derive(Serialize)]
@@ -58,13 +58,13 @@ impl<'a> Group<'a> {
     fn has(&self, row: &StudyRow) -> bool {
         let numbers =
             |row: &StudyRow| (row.local_batch, row.workers, row.single_gpu_samples_per_s, row.is_of_one_host());
-        self.row.model.eq_ignore_ascii_case(&row.model)
+        same(&self.row.model, &row.model)
             && self.row.network.eq_ignore_ascii_case(&row.network)
             && numbers(self.row) == numbers(row)
     }
 
     fn add(&mut self, contestant: Contestant<'a>) {
-        match self.contestants.iter_mut().find(|known| known.method.eq_ignore_ascii_case(contestant.method)) {
+        match self.contestants.iter_mut().find(|known| same(known.method, contestant.method)) {
             Some(known) => {
                 known.rows += 1;
                 known.measured += (contestant.measured - known.measured) / known.rows as f64;
