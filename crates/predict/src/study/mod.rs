@@ -6,7 +6,7 @@ mod table;
 
 use paceline_strategy::StrategyError;
 
-pub(crate) use as_run::{BYTESCHEDULER_A2A, same};
+pub(crate) use as_run::BYTESCHEDULER_A2A;
 pub use as_run::{Case, METHODS, same};
 
 /// A table with a heading, as `data/study_calibration.csv`.
