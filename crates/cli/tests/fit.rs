@@ -69,8 +69,10 @@ fn a_network_that_is_fitted_alone_keeps_its_name() {
     let report: Value = serde_json::from_str(&fs::read_to_string(&json).expect("the file")).expect("JSON");
     let rows = report["rows"].as_array().expect("a list");
     let there = rows.iter().filter(|row| row["network"] == "100GbIB" && row["workers"].as_u64() > Some(4));
-    let errors: Vec<f64> = there.filter_map(|row| row["error"].as_f64()).collect();
-    assert!(!errors.is_empty() && errors.iter().all(|error| error.abs() < 0.25), "{errors:?}");
+    let mut errors: Vec<f64> = there.filter_map(|row| Some(row["error"].as_f64()?.abs())).collect();
+    errors.sort_by(f64::total_cmp);
+    // By the constants of 10GbE alone they would be off by some times.
+    assert!(errors.len() == 8 && errors[4] < 0.1 && errors[7] < 0.35, "{errors:?}");
     let cell = ["simulate", "--cluster", &toml_path, "--model", "bert-base", "--workers", "8"];
     run(paceline(&cell), LIMIT).expect_code(0);
     [study, toml, json].into_iter().for_each(|path| fs::remove_file(path).expect("our own files"));
