@@ -62,6 +62,11 @@ impl NetworkModel {
         NetworkModel { within: PCIE_3_X16, across: LinkClass { alpha_s, overhead_s: 0.0, beta_s_per_byte } }
     }
 
+    /// The network of a name, in any case.
+    pub fn named_in_any_case(name: &str) -> Option<NetworkModel> {
+        NetworkModel::NAMED.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, network)| *network)
+    }
+
     /// The network of a name.
     pub fn named(name: &str) -> Option<NetworkModel> {
         NetworkModel::NAMED.iter().find(|(known, _)| *known == name).map(|(_, network)| *network)

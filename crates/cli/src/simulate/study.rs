@@ -161,10 +161,7 @@ impl Clusters {
 /// A network that is known and that nobody has fitted, as where one is left out of a split: the fitted one whose links are most like its own, with links
 /// that are as many times as fast as messages from point to point are there; and in words what is in doubt.
 fn not_fitted(set: &ClusterSet, network: &str) -> Option<(Cluster, Option<String>)> {
-    let beta_of = |name: &str| {
-        let named = NetworkModel::NAMED.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        named.map(|(_, network)| network.across.beta_s_per_byte)
-    };
+    let beta_of = |name: &str| NetworkModel::named_in_any_case(name).map(|network| network.across.beta_s_per_byte);
     let beta = beta_of(network)?;
     let of_fitted = |(name, cluster)| beta_of(name).map(|of_it| (name, cluster, beta / of_it));
     let fitted = set.networks.iter().filter_map(|(name, cluster)| of_fitted((name.as_str(), cluster)));

@@ -186,8 +186,8 @@ impl Observations {
     /// Seconds per byte between the hosts of a network: what its rows suggest; of a network that has no rows of several hosts, what
     /// messages took from point to point on the network of this name.
     pub fn first_beta(&self, network: usize) -> f64 {
-        let is = |(name, _): &&(&str, NetworkModel)| name.eq_ignore_ascii_case(&self.networks[network]);
-        let named = || NetworkModel::NAMED.iter().find(is).map(|(_, network)| network.across.beta_s_per_byte);
+        let of_name = || NetworkModel::named_in_any_case(&self.networks[network]);
+        let named = || of_name().map(|network| network.across.beta_s_per_byte);
         self.suggested_beta(network).or_else(named).unwrap_or(ACROSS_S_PER_BYTE)
     }
 
