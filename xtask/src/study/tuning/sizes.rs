@@ -26,8 +26,8 @@ const LONG_US: f64 = 50e3;
 /// Of short calls, jobs learn one after the other for so many seconds, so that a process that waits for a processor now and then does not
 /// decide.
 const JOBS_S: f64 = 6.0;
-/// Calls while it learns, and afterwards; fewer afterwards if one takes longer than this.
-const LEARNING: usize = 300;
+/// Calls while it learns, and afterwards; fewer of both if one takes longer than this.
+const LEARNING: [usize; 2] = [300, 150];
 const COMPARED: [usize; 2] = [100, 40];
 const LONG_S: f64 = 0.2;
 /// Of short calls there are more afterwards: about so many seconds, up to so many calls.
@@ -64,8 +64,9 @@ fn full(links: Links, ranks: usize, bytes: usize, cores: usize) -> Case {
     let search_s = SEARCH_S[is_long];
     let compared = ((COMPARED_S / call_s) as usize).clamp(COMPARED[is_long], COMPARED_MAX);
     let rehearsal_s = rehearsal_s(call_s);
+    let learning = LEARNING[is_long];
     let arguments = [
-        ("--tune-calls", LEARNING.to_string()),
+        ("--tune-calls", learning.to_string()),
         ("--tune-compared", compared.to_string()),
         ("--tune-jobs", JOBS_S.to_string()),
         ("--tune-search", search_s.to_string()),
@@ -73,7 +74,7 @@ fn full(links: Links, ranks: usize, bytes: usize, cores: usize) -> Case {
     ];
     let arguments: Vec<String> = arguments.into_iter().flat_map(|(word, value)| [word.to_owned(), value]).collect();
     // The tuner's and twice the default's; and then the two best of the search as well. A search of short calls ends sooner.
-    let calls = (3 * LEARNING + 4 * compared) as f64;
+    let calls = (3 * learning + 4 * compared) as f64;
     let seconds = START_S * ranks as f64 + JOBS_S + rehearsal_s + search_s.min(4000.0 * call_s) + calls * 1.3 * call_s;
     case(links, ranks, bytes, &arguments, seconds)
 }
@@ -138,7 +139,8 @@ fn judge(all: &[Measured]) -> Section {
         measured.extend(found.iter().map(Found::measured));
         for (place, (counted, ..)) in COUNTED.into_iter().enumerate() {
             let world = format!("{}, {ranks} ranks, {counted}", links.name());
-            let demanded = format!("each size: total after {LEARNING} calls over the best's ≤ {OVER_ORACLE_MAX}");
+            let demanded =
+                format!("each size: total after at most {} calls over the best's ≤ {OVER_ORACLE_MAX}", LEARNING[0]);
             let over_best: Vec<_> = found.iter().filter_map(|found| found.keeps_near(place)).collect();
             targets.push(together(world.clone(), demanded, &over_best));
             let demanded =
@@ -159,7 +161,7 @@ fn table() -> Table {
          a single run (enough where calls take 50 ms and more, if it is within 1 %), by its rounds. \"Fastest\": its calls over \
          the best's by the fastest rank's time. Before its first call each job rehearses for two seconds at most, or where 300 calls take longer, as long as those, up to a \
          minute (\"rehearsed\": the last job). That counts as nobody's, and it prepares what a choice must have when it is first called. \"While learning\": its total over the default's in its first \
-         calls; \"that over best\": times the default's over the best's, so all that finding out has cost in the job is in it. Of short calls \
+         300 calls, or 150 where one is expected to take 0.2 s and more; \"that over best\": times the default's over the best's, so all that finding out has cost in the job is in it. Of short calls \
          jobs learn one after the other, each with a tuner of its own (\"jobs\"): their times while they learn, and so \"prefix\" and \
          \"noise\", are added up call by call. All that comes afterwards, and the changes noticed, are the last one's. \
          \"Prefix\": the largest total over the default's from 100 calls on, of all runs; of several jobs it ends with call 300, the last one \
