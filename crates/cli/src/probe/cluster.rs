@@ -16,6 +16,9 @@ use crate::machine::Machine;
 use crate::shell;
 use crate::workers::transport_name;
 
+/// The shards of what is timed of a parameter server: one rank serves all.
+const ONE_SERVER: [usize; 2] = [1, 1];
+
 /// What was probed.
 #[derive(Clone, Debug)]
 pub struct Probed {
@@ -102,7 +105,7 @@ impl Origin {
             bytes,
             hosts: Some([on_hosts, hosts]),
             workers_per_host: Some([fewest.min(fullest), fullest]),
-            shards: None,
+            shards: Some(ONE_SERVER),
         }
     }
 }
@@ -307,6 +310,15 @@ mod tests {
         assert_eq!(of(3, 2), ([6, 6], [3, 3], [2, 2]));
         assert_eq!(of(4, 2), ([4, 8], [2, 4], [2, 2]));
         assert_eq!(of(1, 16), ([4, 16], [1, 1], [4, 16]));
+    }
+
+    /// All but one shard is told by formulas alone.
+    #[test]
+    fn several_shards_leave_what_was_timed() {
+        let Probed { cluster, .. } = Probed::new(&found("within"), &origin(1, 4, 1.0)).expect("it makes sense");
+        assert_eq!(cluster.left_by_shards(4, 1), None);
+        let told = cluster.left_by_shards(4, 2).expect("it leaves the range");
+        assert!(told.contains("2 shards"), "{told}");
     }
 
     #[test]
