@@ -7,19 +7,22 @@
 
 mod account;
 mod late;
+mod standing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use account::{Account, CREDITED};
 pub use account::{Risk, Room};
 use late::{Lateness, Reckoned};
+use standing::Standing;
+pub use standing::Stands;
 
 use crate::action::{Action, Situation};
 use crate::learner::Belief;
 use crate::prior::Budget;
 use crate::state::Context;
 use crate::statistics::{Last, mean_and_error, median_of_sorted};
-use crate::trial::INTERRUPTED;
+use crate::trial::{Gain, INTERRUPTED};
 
 /// What is modelled to take so many times as long as the best is never tried.
 pub const NEVER_TRIED: f64 = 4.0;
@@ -65,10 +68,9 @@ struct Watch {
     late: Lateness,
     /// The default's last seconds.
     default_s: Last<REMEMBERED>,
-    /// What follows of them: [`Watch::reckon_usual_s`].
-    usual_s: Option<f64>,
-    /// The most that a call of what stands has taken more than the default; no more than what counts of an interrupted one.
-    longest_s: f64,
+    /// What follows of them: [`Watch::reckon_usual`].
+    usual: Option<Usual>,
+    standing: Standing,
     /// All calls.
     calls: u64,
     /// The last calls of other choices.
@@ -77,6 +79,15 @@ struct Watch {
     unseen: Vec<f64>,
     /// Calls since the network has changed, until it is known what the default takes since then.
     unsettled: Vec<Unsettled>,
+}
+
+/// What the default takes, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct Usual {
+    /// At the lower end of what its last calls say.
+    low_s: f64,
+    /// In the middle of it.
+    middle_s: f64,
 }
 
 /// A call of another choice than the default.
@@ -176,21 +187,22 @@ impl Guard {
         let watch = self.watches.entry(situation.context).or_default();
         watch.calls += 1;
         if arm == situation.default {
-            let is_first = watch.usual_s.is_none();
+            let is_first = watch.usual.is_none();
             watch.default_s.add(seconds);
-            watch.usual_s = watch.reckon_usual_s();
+            watch.usual = watch.reckon_usual();
             // What is allowed follows from what is usual: late calls are no reason to allow more.
-            let counted = |seconds: f64| watch.usual_s.map_or(seconds, |usual_s| seconds.min(VETO * usual_s));
+            let counted = |seconds: f64| watch.usual_s().map_or(seconds, |usual_s| seconds.min(VETO * usual_s));
             let counted_s = counted(seconds);
             // Of those before it was known.
             let before = watch.default_s.by_age().rev().skip(1).filter(|_| is_first);
             let too_much_s: f64 = before.map(|before_s| before_s - counted(before_s)).sum();
+            watch.standing.add_default(counted_s);
             for account in self.accounts(&situation.context) {
                 account.add(counted_s);
                 account.usual_s -= too_much_s;
             }
             self.settle(&situation.context);
-        } else if let Some(usual_s) = watch.usual_s {
+        } else if let Some(usual_s) = watch.usual_s() {
             let booked_s = watch.late.add_tried(situation.arms[arm].action, seconds, usual_s).max(least_s);
             watch.remember(seconds, usual_s, booked_s);
             for account in self.accounts(&situation.context) {
@@ -217,12 +229,12 @@ impl Guard {
 
     fn look_at_unseen(&mut self, context: &Context) {
         let Some(watch) = self.watches.get_mut(context) else { return };
-        let Some(usual_s) = watch.usual_s else { return };
+        let Some(usual_s) = watch.usual_s() else { return };
         let unseen = std::mem::take(&mut watch.unseen);
         let excused: Vec<Reckoned> =
             unseen.into_iter().map(|seconds| watch.late.add_default(seconds, usual_s)).collect();
-        if excused.iter().any(|it| it.of_chosen_s > 0.0) {
-            watch.longest_s = 0.0;
+        for Reckoned { of_chosen_s, due_s, .. } in &excused {
+            watch.standing.reckon(*of_chosen_s, *due_s);
         }
         for Reckoned { of_tried_s, of_chosen_s, due_s } in excused {
             for account in self.accounts(context) {
@@ -248,7 +260,7 @@ impl Guard {
     /// One of several calls of a choice that is tried was late, and their mean, which counts, was not.
     pub fn was_late_once(&mut self, situation: &Situation, arm: usize, seconds: f64) {
         let Some(watch) = self.watches.get_mut(&situation.context) else { return };
-        if let Some(usual_s) = watch.usual_s.filter(|usual_s| late::is_late(seconds, *usual_s)) {
+        if let Some(usual_s) = watch.usual_s().filter(|usual_s| late::is_late(seconds, *usual_s)) {
             watch.late.see_tried(situation.arms[arm].action, seconds, usual_s);
         }
     }
@@ -256,7 +268,7 @@ impl Guard {
     /// What calls since a change of the network took more than the default takes now is charged to those who chose them.
     fn settle(&mut self, context: &Context) {
         let Some(watch) = self.watches.get_mut(context) else { return };
-        let Some(usual_s) = watch.usual_s else { return };
+        let Some(usual_s) = watch.usual_s() else { return };
         let most_s = if watch.late.is_of_default() { INTERRUPTED * usual_s } else { f64::INFINITY };
         for Unsettled { seconds, counted_s } in std::mem::take(&mut watch.unsettled) {
             for account in self.accounts(context) {
@@ -272,10 +284,13 @@ impl Guard {
     pub fn ended_chosen(&mut self, context: &Context, seconds: f64) {
         let watch = self.watches.entry(*context).or_default();
         watch.calls += 1;
-        if let Some(usual_s) = watch.usual_s {
+        if let Some(usual) = watch.usual {
+            let usual_s = usual.low_s;
             let own_s = watch.late.add_chosen(seconds, usual_s);
             watch.remember(seconds, usual_s, own_s);
-            watch.longest_s = watch.longest_s.max(late::as_interrupted(own_s, usual_s));
+            let more_s = own_s + usual_s - usual.middle_s;
+            let own = [more_s, late::as_interrupted(more_s, usual_s)];
+            watch.standing.add(own, late::is_late(seconds, usual_s), usual.middle_s);
             for account in self.accounts(context) {
                 account.add(usual_s);
                 account.standing_s += own_s;
@@ -288,8 +303,8 @@ impl Guard {
 
     /// Another choice stands from now on, or none: what the one before has lost is lost, and what it has gained is settled.
     pub fn stands_anew(&mut self, context: &Context) {
-        let Some(Watch { account, longest_s, late, .. }) = self.watches.get_mut(context) else { return };
-        *longest_s = 0.0;
+        let Some(Watch { account, standing, late, .. }) = self.watches.get_mut(context) else { return };
+        *standing = Standing::default();
         late.stands_anew();
         let stood_s = std::mem::take(&mut account.standing_s);
         let counted_s = stood_s.max((-CREDITED * account.usual_s - account.excess_s).min(0.0));
@@ -305,13 +320,11 @@ impl Guard {
         self.watches.clear();
     }
 
-    /// May what stands in a context go on? Not if its calls have taken more than the default's, all in all, and so much that the
-    /// promise is in danger: then it is worse, whatever its median is. Its longest call is no reason, as a single one may be anybody's fault;
-    /// but one that is its own fault, as far as the default's calls tell, counts but for what an interrupted one does.
-    pub fn may_stand(&self, context: &Context) -> bool {
-        let Some(Watch { account, longest_s, .. }) = self.watches.get(context) else { return true };
-        let standing_s = account.standing_s - longest_s;
-        standing_s <= 0.0 || account.excess_s + standing_s <= account.promise_s(0.0)
+    /// May what stands in a context go on? Not if its calls have taken more than the default's, all in all, so much that the promise is in danger,
+    /// and that is not more likely chance, by the gain of the trial that it has won.
+    pub fn may_stand(&mut self, context: &Context, gain: Option<Gain>) -> Stands {
+        let Some(Watch { account, standing, .. }) = self.watches.get_mut(context) else { return Stands::Well };
+        standing.may_stand(gain, account.promise_s(0.0) - account.excess_s)
     }
 
     /// Is a call so slow that it may be a veto while something is tried?
@@ -330,7 +343,7 @@ impl Guard {
 
     /// Seconds of the default; None until it was played [`DEFAULTS_FIRST`] times.
     pub fn default_seconds(&self, context: &Context) -> Option<f64> {
-        self.watches.get(context)?.usual_s
+        self.watches.get(context)?.usual_s()
     }
 
     /// How many calls of a context have ended.
@@ -367,7 +380,7 @@ impl Guard {
     pub fn measured_again(&mut self, context: &Context, default_s: &[f64]) {
         let watch = self.watches.entry(*context).or_default();
         default_s.iter().for_each(|&seconds| watch.default_s.add(seconds));
-        watch.usual_s = watch.reckon_usual_s();
+        watch.usual = watch.reckon_usual();
         self.look_at_unseen(context);
         self.settle(context);
     }
@@ -376,7 +389,7 @@ impl Guard {
     /// else; up to [`LATE_PAID`] calls of the default.
     pub fn saved_before(&mut self, context: &Context, own_s: &[f64]) {
         let watch = self.watches.entry(*context).or_default();
-        let usual_s = watch.usual_s.unwrap_or(0.0);
+        let usual_s = watch.usual_s().unwrap_or(0.0);
         let saved_s: f64 = own_s.iter().map(|seconds| usual_s - seconds).sum();
         watch.late.saved_before_job(saved_s.clamp(0.0, LATE_PAID * usual_s));
     }
@@ -386,7 +399,7 @@ impl Guard {
         let watch = self.watches.entry(*context).or_default();
         watch.default_s.scale(by.exp());
         watch.late.was_measured_elsewhere(by.exp());
-        watch.usual_s = watch.reckon_usual_s();
+        watch.usual = watch.reckon_usual();
     }
 
     /// What all non-default choices together took more than the default, as a share of the default's time; negative if they
@@ -407,11 +420,11 @@ impl Guard {
 }
 
 impl Watch {
-    /// Seconds of the default, once it was played [`DEFAULTS_FIRST`] times, at the lower end of what its last calls say: gains are
-    /// counted against it, and were it 3 % too high, thirty calls that gain nothing would make room for a try that takes twice as
+    /// What the default takes, once it was played [`DEFAULTS_FIRST`] times. The lower end of what its last calls say is what gains of tries are
+    /// counted against: were it 3 % too high, thirty calls that gain nothing would make room for a try that takes twice as
     /// long. It is the mean that counts, as promises are about sums; but a straggler says little about it, and then the median is the
     /// better lower end (by ranks: David and Nagaraja, "Order statistics", 2003, section 7.1), as times lean to the slow side.
-    fn reckon_usual_s(&self) -> Option<f64> {
+    fn reckon_usual(&self) -> Option<Usual> {
         let sorted = self.default_s.by_size();
         if sorted.len() < DEFAULTS_FIRST {
             return None;
@@ -420,9 +433,16 @@ impl Watch {
         let sorted = &sorted[..sorted.partition_point(|&seconds| !late::is_late(seconds, middle_s))];
         let count = sorted.len() as f64;
         let rank = 0.5 * (count - DOUBTED * count.sqrt()).max(0.0);
-        let median = sorted.get(rank as usize).copied()?;
-        let mean = mean_and_error(sorted).filter(|_| sorted.len() >= MANY).map(|(mean, error)| mean - DOUBTED * error);
-        Some(mean.map_or(median, |mean| mean.max(median)))
+        let median_s = sorted.get(rank as usize).copied()?;
+        let mean = mean_and_error(sorted).filter(|_| sorted.len() >= MANY);
+        Some(match mean {
+            Some((mean_s, error_s)) => Usual { low_s: median_s.max(mean_s - DOUBTED * error_s), middle_s: mean_s },
+            None => Usual { low_s: median_s, middle_s },
+        })
+    }
+
+    fn usual_s(&self) -> Option<f64> {
+        self.usual.map(|usual| usual.low_s)
     }
 
     fn remember(&mut self, seconds: f64, usual_s: f64, booked_s: f64) {

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use arrival::Arrival;
 use beside::Beside;
 pub use course::Course;
-use course::{ALIKE, Origin, Phase};
+use course::{ALIKE, LITTLE_CHANGED, Origin, Phase};
 pub use rehearsed::Outcome;
 pub use standing::{Reason, Standing};
 
@@ -301,7 +301,7 @@ impl Tuner {
         match &mut course.phase {
             Phase::Baseline => {
                 if arm == situation.default && course.add_baseline(seconds) {
-                    self.after_baseline(situation, course);
+                    self.after_baseline(situation, course, false);
                 }
             }
             Phase::Explore { calls, enough } if *calls >= *enough => {
@@ -356,8 +356,8 @@ impl Tuner {
         }
     }
 
-    /// The default's time is known, for the first time or again.
-    fn after_baseline(&mut self, situation: &Situation, course: &mut Course) {
+    /// The default's time is known, for the first time or again. `has_changed`: its own calls have shown that it takes another time.
+    fn after_baseline(&mut self, situation: &Situation, course: &mut Course, has_changed: bool) {
         let shift = course.shift();
         match shift {
             Some(shift) => self.learner.changed(&situation.context, shift),
@@ -366,14 +366,15 @@ impl Tuner {
         for seconds in course.take_baseline() {
             self.learner.observe(situation, situation.default, seconds);
         }
-        if shift.is_some_and(|shift| shift.abs() <= ALIKE) {
+        if !has_changed && shift.is_some_and(|shift| shift.abs() <= ALIKE) {
             // The default takes what it took: it is the choice that has changed.
             course.forget_best();
             course.stood = None;
         }
         let rehearsed = course.take_rehearsed().map(|(choice, origin)| (choice, origin, None));
         // In a network that is new, choices keep their order as a rule.
-        let stood = course.stood.take().map(|choice| (choice, Origin::Stood, None));
+        let is_little = has_changed && shift.is_some_and(|shift| shift.abs() <= LITTLE_CHANGED);
+        let stood = course.stood.take().map(|(choice, gain)| (choice, Origin::Stood, gain.filter(|_| is_little)));
         let of_then = || course.best_of_then().map(|(choice, gain)| (choice, Origin::Remembered, gain));
         let Some((choice, origin, gain)) = rehearsed.or_else(of_then).or(stood) else {
             return course.explore(course.to_explore);
@@ -381,8 +382,13 @@ impl Tuner {
         let best = situation.arm_of(choice);
         match gain {
             _ if best == situation.default => course.explore(course.to_explore),
-            // It has won a trial in this network. If it is another one after all, the sum and the sentinel tell.
-            Some(gain) => course.stand(Phase::Chosen(best, choice), Some(gain)),
+            // It has won a trial in this network, or in one that was much like it. If it is another one after all, the sum and the sentinel tell.
+            Some(gain) => {
+                course.stand(Phase::Chosen(best, choice), Some(gain));
+                if origin == Origin::Stood {
+                    course.beside = Beside::at_once();
+                }
+            }
             None => self.try_out(course, best, origin),
         }
     }

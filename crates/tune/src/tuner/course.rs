@@ -37,6 +37,9 @@ const NETWORKS: usize = 8;
 /// Two networks are the same if the default's times differ by no more, as logarithms: those of five calls in noise do, and a change is more.
 pub(super) const ALIKE: f64 = 0.15;
 
+/// Where the default takes no more than a third longer or less, what stood goes on to stand: it is on watch, as everything is that does.
+pub(super) const LITTLE_CHANGED: f64 = 0.3;
+
 /// So many of the default's last calls say what it takes while all is as it was, and from so many on they say it: five calls that all
 /// take longer than twelve are so by chance in one of 6,000 cases.
 const CALM_CALLS: usize = 31;
@@ -101,8 +104,8 @@ pub struct Course {
     pub(super) to_explore: u64,
     /// What has won a rehearsal: a trial of it comes after the default's, and no exploration.
     rehearsed: Option<(Choice, Origin)>,
-    /// What stood in place of the default when the network changed: choices keep their order as a rule.
-    pub(super) stood: Option<Choice>,
+    /// What stood in place of the default when the network changed, with what it gained: choices keep their order as a rule.
+    pub(super) stood: Option<(Choice, Option<Gain>)>,
     /// How long it rests when there was nothing to be found.
     rests: u64,
     /// Calls of other choices before it began the last time, and trials in vain of the best of few since then.
@@ -429,7 +432,7 @@ impl Course {
         self.drifts += 1;
         self.arrival = None;
         if let Phase::Chosen(_, choice) = self.phase() {
-            self.stood = Some(*choice);
+            self.stood = Some((*choice, self.gain));
         }
         self.before = self.level.take();
         self.default = Tally::default();

@@ -1,4 +1,5 @@
 mod beside;
+mod chance;
 mod doubt;
 mod late;
 

@@ -3,6 +3,7 @@
 use super::course::{Course, Phase};
 use super::{EXPLORED, Reason, Role, Tuner};
 use crate::action::{Choice, Situation};
+use crate::guard::Stands;
 use crate::trial::INTERRUPTED;
 
 impl Tuner {
@@ -20,8 +21,11 @@ impl Tuner {
             course.sentinel.add_chosen(counted_s);
             course.chosen.add(seconds.ln(), 0.97);
         }
-        if self.revert_if_too_much(situation, course) {
-            return;
+        match self.stands(situation, course) {
+            Stands::Not => return,
+            Stands::ToAsk => course.sentinel.hurry(),
+            Stands::ByTurns if arm == stands => course.sentinel.hurry(),
+            Stands::ByTurns | Stands::Well => {}
         }
         if let Phase::Chosen(_, choice) = course.phase {
             if role == Role::Sentinel && course.sentinel.prefers_default() {
@@ -38,14 +42,22 @@ impl Tuner {
         }
     }
 
-    /// Has what stands taken too much, all in all? While the network may be changing, that is no fault of it.
+    /// Has what stands taken too much, all in all, and is that not more likely chance? While the network may be changing, it is no fault of it.
     pub(super) fn revert_if_too_much(&mut self, situation: &Situation, course: &mut Course) -> bool {
-        let Phase::Chosen(_, choice) = course.phase else { return false };
-        let too_much = course.drift.is_calm() && !self.guard.may_stand(&situation.context);
-        if too_much {
+        self.stands(situation, course) == Stands::Not
+    }
+
+    /// May what stands go on? If not, it does not.
+    fn stands(&mut self, situation: &Situation, course: &mut Course) -> Stands {
+        let Phase::Chosen(_, choice) = course.phase else { return Stands::Well };
+        if !course.drift.is_calm() {
+            return Stands::Well;
+        }
+        let stands = self.guard.may_stand(&situation.context, course.gain());
+        if stands == Stands::Not {
             self.revert(situation, course, choice);
         }
-        too_much
+        stands
     }
 
     /// Of a call's seconds, those that say something about the next one: not how late it is.
