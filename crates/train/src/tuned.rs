@@ -40,7 +40,7 @@ use kinds::{Called, Kinds, Order};
 use leader::{Leader, taken};
 pub use learning::links_of;
 pub(crate) use learning::{Learning, Made, Situations, beliefs, situation_of, typical_situation};
-use meetings::{Calls, GLANCED_TIMES, Meetings};
+use meetings::{Calls, GLANCED_TIMES, GLANCED_TIMES_AT_REST, Meetings};
 pub(crate) use meetings::{SHARE, TURNS};
 pub(crate) use policies::{Plays, Policies, Version};
 pub(crate) use programs::program_of;
@@ -303,7 +303,7 @@ impl<'a> TunedCalls<'a> {
         // Of calls that follow a policy nothing is learned.
         if self.followed.is_none() {
             let is_due = self.meetings.is_due(self.kinds.called());
-            let have_changed = !is_due && self.glances.is_due() && self.glances.look(self.communicator, &self.made)?;
+            let have_changed = !is_due && self.glances.have_changed(self.communicator, &self.clock, &self.made)?;
             if is_due || have_changed {
                 if !self.clock.is_compared() {
                     self.clock.compare(self.communicator)?;
@@ -387,9 +387,12 @@ impl<'a> TunedCalls<'a> {
         let glance = if leader.listens() && is_seen { glance } else { 0 };
         let all_timed = |until: u64| numbers.values().all(|it| is_timed(it, until));
         let called = || leader.with_choice(numbers.keys()).map(Context::key);
-        let may_rest = glance > 0 && leader.is_at_rest() && self.glances.know_the_default(called());
-        let longer_is_timed = may_rest && all_timed(every.saturating_mul(GLANCED_TIMES));
-        let every = self.meetings.stretched(every, longer_is_timed);
+        let times = match glance > 0 && leader.is_calm() && self.glances.know(called()) {
+            true if leader.is_at_rest() && self.glances.know_the_default(called()) => GLANCED_TIMES_AT_REST,
+            true => GLANCED_TIMES,
+            false => 1,
+        };
+        let every = self.meetings.stretched(every, if all_timed(every.saturating_mul(times)) { times } else { 1 });
         let [every, glance] = [every, glance].map(|boundaries| i64::try_from(boundaries).unwrap_or(i64::MAX));
         let compares = self.clock.is_old(self.communicator);
         (next, [leader.learning.congestion() as i64, every, leader.listens().into(), glance, compares.into()])

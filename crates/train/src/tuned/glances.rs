@@ -11,6 +11,7 @@ use paceline_tune::statistics::median;
 use paceline_tune::{Choice, ContextKey};
 
 use super::Made;
+use super::clock::{Clock, Took};
 
 /// Glances take no more than this share of the time of the calls between them.
 const SHARE: f64 = 0.005;
@@ -52,8 +53,8 @@ pub(super) struct Glances {
     /// From one to the next, in boundaries, as rank 0 has told; none before it has, and if it says so.
     every: Option<u64>,
     passed: u64,
-    /// What the last one took on this rank, and, on rank 0, what one takes.
-    last_s: f64,
+    /// What the last one took on this rank, and what one takes until the last rank goes on, as all have agreed.
+    last: Took,
     mean_s: Option<f64>,
     /// On rank 0.
     mistakes: f64,
@@ -63,13 +64,13 @@ pub(super) struct Glances {
 impl Default for Glances {
     fn default() -> Glances {
         let usual = BTreeMap::new();
-        Glances { every: None, passed: 0, last_s: f64::INFINITY, mean_s: None, mistakes: MISTAKES, usual }
+        Glances { every: None, passed: 0, last: Took::NEVER, mean_s: None, mistakes: MISTAKES, usual }
     }
 }
 
 impl Glances {
     /// A boundary at which they do not meet: do they glance?
-    pub(super) fn is_due(&mut self) -> bool {
+    fn is_due(&mut self) -> bool {
         self.passed += 1;
         let is_due = self.every.is_some_and(|every| self.passed >= every);
         if is_due {
@@ -78,22 +79,35 @@ impl Glances {
         is_due
     }
 
-    /// Do calls take longer on all ranks than when they met, or less on all of them? (A rank that waits for another one takes longer, and that
-    /// one less.) `made`: the calls on this rank since then.
+    /// A boundary at which they do not meet: do they glance, and have calls changed? `made`: those on this rank since they have met.
     ///
     /// # Errors
     /// As [`Communicator::all_reduce`].
-    pub(super) fn look(&mut self, communicator: &Communicator, made: &[Made]) -> Result<bool, CommError> {
+    pub(super) fn have_changed(
+        &mut self,
+        communicator: &Communicator,
+        clock: &Clock,
+        made: &[Made],
+    ) -> Result<bool, CommError> {
+        Ok(self.is_due() && self.look(communicator, clock, made)?)
+    }
+
+    /// Do calls take longer on all ranks than when they met, or less on all of them? (A rank that waits for another one takes longer, and that
+    /// one less.)
+    fn look(&mut self, communicator: &Communicator, clock: &Clock, made: &[Made]) -> Result<bool, CommError> {
         let began = Instant::now();
-        let [longer, less] = self.changes(made).map(|is_so| f64::from(u8::from(is_so)));
-        let mut least = [longer, less, self.last_s];
-        communicator.all_reduce(&mut least, Reduction::Min, &CallOptions::default())?;
-        self.last_s = began.elapsed().as_secs_f64();
-        let [longer, less, last_s] = least;
+        // Of what is so on all ranks, the most of its opposite is none.
+        let [longer, less] = self.changes(made).map(|is_so| f64::from(u8::from(!is_so)));
+        let [first, second, third, fourth] = self.last.told();
+        let mut most = [longer, less, first, second, third, fourth];
+        communicator.all_reduce(&mut most, Reduction::Max, &CallOptions::default())?;
+        self.last = clock.took(communicator, began, began.elapsed());
+        let [longer, less, told @ ..] = most;
+        let last_s = Took::lasted(told);
         if last_s.is_finite() {
             self.mean_s = Some(self.mean_s.map_or(last_s, |mean_s| 0.5 * (mean_s + last_s)));
         }
-        Ok(longer > 0.0 || less > 0.0)
+        Ok(longer <= 0.0 || less <= 0.0)
     }
 
     /// Do the last calls of some context take longer here than was usual, and of some less?
@@ -130,13 +144,18 @@ impl Glances {
         }
     }
 
-    /// Would a change of what the default takes be seen in calls of all of these?
+    /// Would a change of what stands be seen in calls of all of these?
+    pub(super) fn know(&self, mut keys: impl Iterator<Item = ContextKey>) -> bool {
+        keys.all(|key| self.usual.contains_key(&key))
+    }
+
+    /// The same where the default does.
     pub(super) fn know_the_default(&self, mut keys: impl Iterator<Item = ContextKey>) -> bool {
         keys.all(|key| self.usual.get(&key).is_some_and(|usual| usual.choice == Choice::Default))
     }
 
     /// On rank 0: after how many boundaries they glance, if there are `meets_after` until they meet; 0: not at all. `each`: the calls of one boundary;
-    /// `believed_s`: what a glance takes at least, whatever was timed, which is the time of the rank that came last and found what all others had
+    /// `believed_s`: what a glance takes at least, whatever was timed: the rank that came last has found what all others had
     /// sent. `was_right`: has something come of the one that has called the ranks together? None if none has.
     pub(super) fn plan(&mut self, meets_after: u64, each: Pace, believed_s: f64, was_right: Option<bool>) -> u64 {
         self.mistakes = match was_right {
@@ -231,9 +250,9 @@ mod tests {
             [([5.0; 3], true), ([0.4; 3], true), ([5.0, 5.0, 1.0], false), ([5.0, 0.4, 5.0], false), ([1.0; 3], false)];
         for (ms, meets) in cases {
             let seen = on_ranks(3, |communicator| {
-                let mut glances = after(&made(1 << 16, [1.0; 16]));
+                let (mut glances, clock) = (after(&made(1 << 16, [1.0; 16])), Clock::new());
                 let made = made(1 << 16, [ms[communicator.rank()]; 16]);
-                let looks = [0, 1].map(|_| glances.look(&communicator, &made).unwrap());
+                let looks = [0, 1].map(|_| glances.look(&communicator, &clock, &made).unwrap());
                 (looks, glances.mean_s)
             });
             assert!(seen.iter().all(|(looks, _)| *looks == [meets; 2]), "{ms:?}: {seen:?}");
@@ -266,7 +285,7 @@ mod tests {
         assert_eq!([plan(1000, 1e-3), plan(1000, 5e-4), plan(1000, 1e-2)], [20, 40, CALLS_MIN as u64]);
         assert_eq!([plan(40, 1e-3), plan(39, 1e-3)], [20, 0]);
         assert_eq!([plan(1000, 0.0), plan(1000, f64::NAN)], [0, 0]);
-        // What was timed is the rank's that came last, which the others have waited for.
+        // What was timed may be less than a glance can take: the rank that came last has waited for nobody.
         let of_the_last = |mean_s| {
             let mut glances = Glances { mean_s: Some(mean_s), ..Glances::default() };
             glances.plan(1000, Pace { timed: 1.0, seconds: 1e-3 }, 1e-4, None)

@@ -58,13 +58,18 @@ impl Leader {
             })
     }
 
-    /// Does the default stand wherever calls have a choice, and is nothing else tried?
+    /// Is nothing tried, in calls that decide for themselves?
+    pub(super) fn is_calm(&self) -> bool {
+        self.listens() && self.by_iterations.is_none() && self.is_settled()
+    }
+
+    /// The same where the default stands in all of them.
     pub(super) fn is_at_rest(&self) -> bool {
         let is_at_rest = |context: &Context| {
             let standing = self.learning.course(context).map(Course::standing);
             self.is_gone(context) || matches!(standing, None | Some(Standing::Settled(_)))
         };
-        self.listens() && self.by_iterations.is_none() && self.is_settled() && self.situations.keys().all(is_at_rest)
+        self.is_calm() && self.situations.keys().all(is_at_rest)
     }
 
     /// The contexts of these that have a choice.

@@ -13,8 +13,10 @@ pub(crate) const SHARE: f64 = 0.01;
 /// Where nothing is open, there are up to so many times as many calls between them, if what changes is still seen in time.
 const SETTLED_TIMES: f64 = 4.0;
 
-/// Where the default stands, nothing is tried and glances would show a change, there are so many times as many boundaries between them.
-pub(super) const GLANCED_TIMES: u64 = 4;
+/// Where nothing is tried and glances would show a change, there are so many times as many boundaries between them; and where the default stands, as its
+/// calls then need no other ones beside them.
+pub(super) const GLANCED_TIMES: u64 = 2;
+pub(super) const GLANCED_TIMES_AT_REST: u64 = 4;
 
 /// What changes is seen in time if the ranks meet after so many seconds of calls.
 const SETTLED_S: f64 = 5e-3;
@@ -225,9 +227,9 @@ impl Meetings {
         every.ceil().max(1.0) as u64
     }
 
-    /// On rank 0: after how many boundaries the ranks meet that would after `every`. `may_be`: may they be [`GLANCED_TIMES`] as many?
-    pub(super) fn stretched(&mut self, every: u64, may_be: bool) -> u64 {
-        let times = if may_be && self.share.is_finite() { GLANCED_TIMES } else { 1 };
+    /// On rank 0: after how many boundaries the ranks meet that would after `every`, if they may be so many times as many.
+    pub(super) fn stretched(&mut self, every: u64, times: u64) -> u64 {
+        let times = if self.share.is_finite() { times } else { 1 };
         self.stretch = times as f64;
         every.saturating_mul(times)
     }
@@ -400,15 +402,15 @@ mod tests {
             };
             let took_s = 1e-3 + LEARNING_S * calls as f64;
             planned = meetings.plan(last_s, Duration::from_secs_f64(took_s), since);
-            every = meetings.stretched(planned, true);
+            every = meetings.stretched(planned, GLANCED_TIMES_AT_REST);
             meetings.met(every);
             last_s = took_s;
         }
         assert_eq!(every, 4 * planned);
         // 1 ms and a fourth of what learning from all of them takes are a hundredth of 1 ms each: 1 / (0.01 - 0.004).
         assert!((150..185).contains(&planned), "{planned}");
-        assert_eq!(meetings.stretched(100, false), 100);
-        assert_eq!(meetings.always().stretched(1, true), 1, "at each boundary is at each one");
+        assert_eq!(meetings.stretched(100, 1), 100);
+        assert_eq!(meetings.always().stretched(1, GLANCED_TIMES), 1, "at each boundary is at each one");
     }
 
     #[test]
