@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use account::{Account, CREDITED};
 pub use account::{Risk, Room};
 use late::{Lateness, Reckoned};
-use standing::Standing;
-pub use standing::Stands;
+use standing::Watched;
+pub use standing::{Asks, Ruling};
 
 use crate::action::{Action, Situation};
 use crate::learner::Belief;
@@ -70,7 +70,7 @@ struct Watch {
     default_s: Last<REMEMBERED>,
     /// What follows of them: [`Watch::reckon_usual`].
     usual: Option<Usual>,
-    standing: Standing,
+    chosen: Watched,
     /// All calls.
     calls: u64,
     /// The last calls of other choices.
@@ -196,7 +196,9 @@ impl Guard {
             // Of those before it was known.
             let before = watch.default_s.by_age().rev().skip(1).filter(|_| is_first);
             let too_much_s: f64 = before.map(|before_s| before_s - counted(before_s)).sum();
-            watch.standing.add_default(counted_s);
+            if !watch.usual_s().is_some_and(|usual_s| late::is_late(seconds, usual_s)) {
+                watch.chosen.add_default(seconds);
+            }
             for account in self.accounts(&situation.context) {
                 account.add(counted_s);
                 account.usual_s -= too_much_s;
@@ -234,7 +236,7 @@ impl Guard {
         let excused: Vec<Reckoned> =
             unseen.into_iter().map(|seconds| watch.late.add_default(seconds, usual_s)).collect();
         for Reckoned { of_chosen_s, due_s, .. } in &excused {
-            watch.standing.reckon(*of_chosen_s, *due_s);
+            watch.chosen.reckon(*of_chosen_s, *due_s);
         }
         for Reckoned { of_tried_s, of_chosen_s, due_s } in excused {
             for account in self.accounts(context) {
@@ -290,7 +292,7 @@ impl Guard {
             watch.remember(seconds, usual_s, own_s);
             let more_s = own_s + usual_s - usual.middle_s;
             let own = [more_s, late::as_interrupted(more_s, usual_s)];
-            watch.standing.add(own, late::is_late(seconds, usual_s), usual.middle_s);
+            watch.chosen.add(own, late::is_late(seconds, usual_s), usual.middle_s);
             for account in self.accounts(context) {
                 account.add(usual_s);
                 account.standing_s += own_s;
@@ -303,8 +305,8 @@ impl Guard {
 
     /// Another choice stands from now on, or none: what the one before has lost is lost, and what it has gained is settled.
     pub fn stands_anew(&mut self, context: &Context) {
-        let Some(Watch { account, standing, late, .. }) = self.watches.get_mut(context) else { return };
-        *standing = Standing::default();
+        let Some(Watch { account, chosen, late, .. }) = self.watches.get_mut(context) else { return };
+        *chosen = Watched::default();
         late.stands_anew();
         let stood_s = std::mem::take(&mut account.standing_s);
         let counted_s = stood_s.max((-CREDITED * account.usual_s - account.excess_s).min(0.0));
@@ -321,10 +323,29 @@ impl Guard {
     }
 
     /// May what stands in a context go on? Not if its calls have taken more than the default's, all in all, so much that the promise is in danger,
-    /// and that is not more likely chance, by the gain of the trial that it has won.
-    pub fn may_stand(&mut self, context: &Context, gain: Option<Gain>) -> Stands {
-        let Some(Watch { account, standing, .. }) = self.watches.get_mut(context) else { return Stands::Well };
-        standing.may_stand(gain, account.promise_s(0.0) - account.excess_s)
+    /// and it is more likely to cost than to save, by the gain of the trial that it has won, too. Where that is to be found out, [`Guard::asks`].
+    pub fn rule(&mut self, context: &Context, gain: Option<Gain>) -> Ruling {
+        let Some(Watch { account, chosen, usual: Some(usual), .. }) = self.watches.get_mut(context) else {
+            return Ruling::Stays;
+        };
+        chosen.rule(gain, account.promise_s(0.0) - account.excess_s, usual.middle_s)
+    }
+
+    /// Which calls of a context are the default's, as what stands is in doubt? None: it is not.
+    pub fn asks(&self, context: &Context) -> Option<Asks> {
+        self.watches.get(context)?.chosen.asks()
+    }
+
+    /// Has nothing shown yet that what stands is better here?
+    pub fn is_unproved(&self, context: &Context) -> bool {
+        self.watches.get(context).is_some_and(|watch| watch.chosen.is_unproved())
+    }
+
+    /// What stands has won no trial here: it is in doubt until calls have shown that it is better.
+    pub fn stands_unproved(&mut self, context: &Context) {
+        if let Some(watch) = self.watches.get_mut(context) {
+            watch.chosen = watch.chosen.unproved();
+        }
     }
 
     /// Is a call so slow that it may be a veto while something is tried?
@@ -379,7 +400,10 @@ impl Guard {
     /// The default was measured again, after [`Guard::forget`]: this is what it takes now. Its calls have been counted.
     pub fn measured_again(&mut self, context: &Context, default_s: &[f64]) {
         let watch = self.watches.entry(*context).or_default();
-        default_s.iter().for_each(|&seconds| watch.default_s.add(seconds));
+        for &seconds in default_s {
+            watch.default_s.add(seconds);
+            watch.chosen.add_default(seconds);
+        }
         watch.usual = watch.reckon_usual();
         self.look_at_unseen(context);
         self.settle(context);

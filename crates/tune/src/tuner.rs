@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use arrival::Arrival;
 use beside::Beside;
 pub use course::Course;
-use course::{ALIKE, LITTLE_CHANGED, Origin, Phase};
+use course::{Origin, Phase, STANDS_ON_WITHIN};
 pub use rehearsed::Outcome;
 pub use standing::{Reason, Standing};
 
@@ -32,7 +32,7 @@ use crate::policy::{Policy, Schedule};
 use crate::random::Random;
 use crate::state::Context;
 use crate::statistics::median;
-use crate::trial::{Errors, Side, Verdict};
+use crate::trial::{Errors, Gain, Side, Verdict};
 use tryable::Tryable;
 
 /// Calls of exploration. How much they may cost is the guard's affair; what it refuses leaves room for later. With the default's
@@ -168,6 +168,9 @@ impl Tuner {
         if course.arrival.as_ref().is_some_and(Arrival::is_given_up) {
             course.arrival = None;
         }
+        let is_on_probation = self.guard.is_on_probation(&situation.context);
+        let asks = self.guard.asks(&situation.context).filter(|_| !is_on_probation);
+        let number = course.calls;
         let (arm, role) = match &mut course.phase {
             Phase::Baseline | Phase::Settled(_) => (situation.default, Role::Ordinary),
             Phase::Chosen(..) if asks_default => (situation.default, Role::Sentinel),
@@ -181,8 +184,12 @@ impl Tuner {
             Phase::Trial(tried) => self.of_trial(situation, tried, situation.default),
             // What the default takes then is the sentinel's affair, if the network is what it was.
             Phase::Doubt(_) => (situation.default, Role::Sentinel),
+            Phase::Chosen(..) if asks.is_some_and(|asks| asks.is_default(number)) => {
+                (situation.default, Role::Ordinary)
+            }
+            Phase::Chosen(..) if asks.is_some() => (stands, Role::Ordinary),
             Phase::Chosen(..) if course.sentinel.is_due() => (situation.default, Role::Sentinel),
-            Phase::Chosen(..) if self.guard.is_on_probation(&situation.context) => (situation.default, Role::Ordinary),
+            Phase::Chosen(..) if is_on_probation => (situation.default, Role::Ordinary),
             Phase::Chosen(..) => self.beside(situation, &mut course, stands, row),
         };
         let decision = self.admit(situation, &mut course, stands, (arm, role));
@@ -254,7 +261,7 @@ impl Tuner {
         }
         self.show_lateness(situation, &course.calm_down());
         // What is due after that, is not waited for.
-        self.revert_if_too_much(situation, &mut course);
+        self.judge_sum(situation, &mut course);
         self.courses.insert(situation.context, course);
     }
 
@@ -301,7 +308,7 @@ impl Tuner {
         match &mut course.phase {
             Phase::Baseline => {
                 if arm == situation.default && course.add_baseline(seconds) {
-                    self.after_baseline(situation, course, false);
+                    self.after_baseline(situation, course);
                 }
             }
             Phase::Explore { calls, enough } if *calls >= *enough => {
@@ -356,8 +363,8 @@ impl Tuner {
         }
     }
 
-    /// The default's time is known, for the first time or again. `has_changed`: its own calls have shown that it takes another time.
-    fn after_baseline(&mut self, situation: &Situation, course: &mut Course, has_changed: bool) {
+    /// The default's time is known, for the first time or again.
+    fn after_baseline(&mut self, situation: &Situation, course: &mut Course) {
         let shift = course.shift();
         match shift {
             Some(shift) => self.learner.changed(&situation.context, shift),
@@ -366,15 +373,14 @@ impl Tuner {
         for seconds in course.take_baseline() {
             self.learner.observe(situation, situation.default, seconds);
         }
-        if !has_changed && shift.is_some_and(|shift| shift.abs() <= ALIKE) {
-            // The default takes what it took: it is the choice that has changed.
-            course.forget_best();
-            course.stood = None;
-        }
         let rehearsed = course.take_rehearsed().map(|(choice, origin)| (choice, origin, None));
         // In a network that is new, choices keep their order as a rule.
-        let is_little = has_changed && shift.is_some_and(|shift| shift.abs() <= LITTLE_CHANGED);
-        let stood = course.stood.take().map(|(choice, gain)| (choice, Origin::Stood, gain.filter(|_| is_little)));
+        let is_little = shift.is_some_and(|shift| shift.abs() <= STANDS_ON_WITHIN);
+        let stood = course.stood.take();
+        if let (None, true, Some((choice, Some(gain)))) = (rehearsed, is_little, stood) {
+            return self.stand_on(situation, course, choice, gain);
+        }
+        let stood = stood.map(|(choice, _)| (choice, Origin::Stood, None));
         let of_then = || course.best_of_then().map(|(choice, gain)| (choice, Origin::Remembered, gain));
         let Some((choice, origin, gain)) = rehearsed.or_else(of_then).or(stood) else {
             return course.explore(course.to_explore);
@@ -382,15 +388,19 @@ impl Tuner {
         let best = situation.arm_of(choice);
         match gain {
             _ if best == situation.default => course.explore(course.to_explore),
-            // It has won a trial in this network, or in one that was much like it. If it is another one after all, the sum and the sentinel tell.
-            Some(gain) => {
-                course.stand(Phase::Chosen(best, choice), Some(gain));
-                if origin == Origin::Stood {
-                    course.beside = Beside::at_once();
-                }
-            }
+            // It has won a trial in this network. If it is another one after all, the sum and the sentinel tell.
+            Some(gain) => course.stand(Phase::Chosen(best, choice), Some(gain)),
             None => self.try_out(course, best, origin),
         }
+    }
+
+    /// The network has changed little: what stood stands on, in doubt until its calls have shown that it is still better.
+    fn stand_on(&mut self, situation: &Situation, course: &mut Course, choice: Choice, gain: Gain) {
+        course.stand(Phase::Chosen(situation.arm_of(choice), choice), Some(gain));
+        // Here it has won no trial.
+        course.remember_best(choice, None);
+        course.beside = Beside::at_once();
+        self.guard.stands_unproved(&situation.context);
     }
 
     /// What the default takes says how far the model is off, before anything else is known.

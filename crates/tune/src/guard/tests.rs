@@ -165,7 +165,7 @@ fn what_stands_is_charged_as_it_was_measured() {
     let mut guard = with_defaults(&situation, 100);
     // Five times as slow as the default: a gain that was promised of it would grow with the damage.
     let mut calls = 0;
-    while guard.may_stand(&context, None) == Stands::Well {
+    while guard.rule(&context, None) == Ruling::Stays {
         guard.ended_chosen(&context, 5e-3);
         calls += 1;
         assert!(calls < 3, "it stands after {calls} calls");
@@ -175,7 +175,7 @@ fn what_stands_is_charged_as_it_was_measured() {
     let mut guard = with_defaults(&situation, 300);
     let stood = (0..2000).take_while(|call| {
         guard.ended_chosen(&context, if call % 10 == 9 { 2.9e-3 } else { 0.85e-3 });
-        guard.may_stand(&context, None) == Stands::Well
+        guard.rule(&context, None) == Ruling::Stays
     });
     let stood = stood.count();
     assert!(stood < 300, "it stood for {stood} calls, and lost 3 % of each");
@@ -187,9 +187,9 @@ fn a_single_interrupted_call_is_no_reason() {
     let context = situation().context;
     let mut guard = with_defaults(&situation(), 10);
     guard.ended_chosen(&context, 0.14);
-    assert_eq!(guard.may_stand(&context, None), Stands::Well);
+    assert_eq!(guard.rule(&context, None), Ruling::Stays);
     guard.ended_chosen(&context, 0.14);
-    assert_eq!(guard.may_stand(&context, None), Stands::Not);
+    assert_eq!(guard.rule(&context, None), Ruling::Goes);
     // It is out of the books again when the network has changed.
     let room = |first_s: f64| {
         let mut guard = with_defaults(&situation(), 100);
@@ -204,14 +204,14 @@ fn a_single_interrupted_call_is_no_reason() {
     let mut guard = with_defaults(&situation(), 10);
     for call in 0..1000 {
         guard.ended_chosen(&context, if call % 100 == 0 { 0.14 } else { 0.8e-3 });
-        assert_eq!(guard.may_stand(&context, None), Stands::Well, "given up after {call} calls");
+        assert_eq!(guard.rule(&context, None), Ruling::Stays, "given up after {call} calls");
     }
     // A choice of which one call in thirty takes twenty times as long is worse in the sum, and those are no interruptions.
     let mut guard = with_defaults(&situation(), 300);
     (0..300).for_each(|_| guard.shows_lateness(&context, 1e-3));
     let stood = (0..2000).take_while(|call| {
         guard.ended_chosen(&context, if call % 30 == 29 { 20e-3 } else { 0.75e-3 });
-        guard.may_stand(&context, None) == Stands::Well
+        guard.rule(&context, None) == Ruling::Stays
     });
     let stood = stood.count();
     assert!(stood < 300, "it stood for {stood} calls");

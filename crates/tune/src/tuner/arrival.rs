@@ -96,7 +96,7 @@ impl Tuner {
         }
         course.sentinel.wait_as_at_first();
         self.show_lateness(situation, &course.calm_down());
-        self.revert_if_too_much(situation, course);
+        self.judge_sum(situation, course);
     }
 }
 

@@ -53,6 +53,11 @@ impl Beside {
         SHARE * self.saved_s - self.lost_s
     }
 
+    /// Is there a look around, or is it time for one, as the choice has stood for so many calls?
+    pub(super) fn is_looking(&self, resting: u64) -> bool {
+        resting >= self.from
+    }
+
     /// The look around ends if it was long enough: the choice has stood for so many calls.
     fn rest(&mut self, resting: u64) {
         if self.tries >= TRIES || self.looked >= LOOKED_MAX {

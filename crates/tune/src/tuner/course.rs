@@ -35,10 +35,10 @@ const IN_VAIN: u64 = 2;
 const NETWORKS: usize = 8;
 
 /// Two networks are the same if the default's times differ by no more, as logarithms: those of five calls in noise do, and a change is more.
-pub(super) const ALIKE: f64 = 0.15;
+const ALIKE: f64 = 0.15;
 
-/// Where the default takes no more than a third longer or less, what stood goes on to stand: it is on watch, as everything is that does.
-pub(super) const LITTLE_CHANGED: f64 = 0.3;
+/// Where the default takes no more than a third longer or a quarter less, what stood goes on to stand, in doubt.
+pub(super) const STANDS_ON_WITHIN: f64 = 0.3;
 
 /// So many of the default's last calls say what it takes while all is as it was, and from so many on they say it: five calls that all
 /// take longer than twelve are so by chance in one of 6,000 cases.
@@ -376,6 +376,11 @@ impl Course {
         self.default = Tally::default();
         self.calm_s.clear();
         (self.rehearsed, self.to_explore) = (best, to_explore);
+    }
+
+    /// Are others tried beside what stands, or looked for?
+    pub fn is_looking_beside(&self) -> bool {
+        self.stands().is_some() && (self.beside.tried.is_some() || self.beside.is_looking(self.resting))
     }
 
     /// Has a trial beside what stands begun a block that is not over?

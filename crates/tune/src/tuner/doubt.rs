@@ -74,7 +74,7 @@ impl Tuner {
             course.add_default(seconds);
             course.add_baseline(seconds);
         }
-        self.after_baseline(situation, course, true);
+        self.after_baseline(situation, course);
     }
 
     /// The network is what it was. All goes on as if nothing had been suspected; only what raised the alarm is known less well. If it

@@ -32,7 +32,7 @@ impl Tuner {
             self.account(situation, &mut course, (arm, seconds), false);
             take(self, situation, &mut course, (arm, seconds));
             // Its losses are not waited for until something is decided again.
-            self.revert_if_too_much(situation, &mut course);
+            self.judge_sum(situation, &mut course);
         }
         self.courses.insert(situation.context, course);
     }
@@ -61,8 +61,9 @@ impl Tuner {
     }
 
     /// Does what stands in a context have to show that it is not late of itself, as it was by more than it has saved? Until then the default is called in its place.
+    /// It is the same while its sum is in doubt.
     pub fn is_on_probation(&self, context: &Context) -> bool {
-        self.guard.is_on_probation(context)
+        self.guard.is_on_probation(context) || self.guard.asks(context).is_some()
     }
 
     /// What stands in a context, which is the default where nothing else does.
@@ -119,6 +120,7 @@ impl Tuner {
             // What the default has taken since is no loss and no gain of anybody.
             course.calm_until = self.guard.calls(&situation.context);
             self.begin_anew(situation, &mut course);
+            course.stood = None;
         }
         self.courses.insert(situation.context, course);
     }

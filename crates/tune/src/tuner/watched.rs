@@ -1,9 +1,9 @@
 //! What stands is watched, by its own calls and by those of the default.
 
 use super::course::{Course, Phase};
-use super::{EXPLORED, Reason, Role, Tuner};
+use super::{EXPLORED, EXPLORED_AFTER_CHANGE, Reason, Role, Tuner};
 use crate::action::{Choice, Situation};
-use crate::guard::Stands;
+use crate::guard::Ruling;
 use crate::trial::INTERRUPTED;
 
 impl Tuner {
@@ -21,11 +21,8 @@ impl Tuner {
             course.sentinel.add_chosen(counted_s);
             course.chosen.add(seconds.ln(), 0.97);
         }
-        match self.stands(situation, course) {
-            Stands::Not => return,
-            Stands::ToAsk => course.sentinel.hurry(),
-            Stands::ByTurns if arm == stands => course.sentinel.hurry(),
-            Stands::ByTurns | Stands::Well => {}
+        if self.judge_sum(situation, course) {
+            return;
         }
         if let Phase::Chosen(_, choice) = course.phase {
             if role == Role::Sentinel && course.sentinel.prefers_default() {
@@ -42,22 +39,15 @@ impl Tuner {
         }
     }
 
-    /// Has what stands taken too much, all in all, and is that not more likely chance? While the network may be changing, it is no fault of it.
-    pub(super) fn revert_if_too_much(&mut self, situation: &Situation, course: &mut Course) -> bool {
-        self.stands(situation, course) == Stands::Not
-    }
-
-    /// May what stands go on? If not, it does not.
-    fn stands(&mut self, situation: &Situation, course: &mut Course) -> Stands {
-        let Phase::Chosen(_, choice) = course.phase else { return Stands::Well };
-        if !course.drift.is_calm() {
-            return Stands::Well;
-        }
-        let stands = self.guard.may_stand(&situation.context, course.gain());
-        if stands == Stands::Not {
+    /// Has what stands taken too much, all in all? If it is given up, that is so; it may as well be in doubt from here on. While the network may be
+    /// changing, it is no fault of it.
+    pub(super) fn judge_sum(&mut self, situation: &Situation, course: &mut Course) -> bool {
+        let Phase::Chosen(_, choice) = course.phase else { return false };
+        let goes = course.drift.is_calm() && self.guard.rule(&situation.context, course.gain()) == Ruling::Goes;
+        if goes {
             self.revert(situation, course, choice);
         }
-        stands
+        goes
     }
 
     /// Of a call's seconds, those that say something about the next one: not how late it is.
@@ -72,7 +62,13 @@ impl Tuner {
             self.guard.veto(&situation.context, action);
         }
         self.break_off_beside(course);
+        let is_unproved = self.guard.is_unproved(&situation.context);
         self.guard.stands_anew(&situation.context);
+        if is_unproved {
+            // The network has changed a little, and choices have not kept their order; or it was this one that has changed.
+            course.forget_best();
+            return course.explore(EXPLORED_AFTER_CHANGE);
+        }
         course.stand(Phase::Settled(Reason::Reverted), None);
     }
 }
