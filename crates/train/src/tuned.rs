@@ -40,7 +40,7 @@ use kinds::{Called, Kinds, Order};
 use leader::{Leader, taken};
 pub use learning::links_of;
 pub(crate) use learning::{Learning, Made, Situations, beliefs, situation_of, typical_situation};
-use meetings::{Calls, GLANCED_TIMES, GLANCED_TIMES_AT_REST, Meetings};
+use meetings::{Calls, Meetings, STRETCHES};
 pub(crate) use meetings::{SHARE, TURNS};
 pub(crate) use policies::{Plays, Policies, Version};
 pub(crate) use programs::program_of;
@@ -387,12 +387,10 @@ impl<'a> TunedCalls<'a> {
         let glance = if leader.listens() && is_seen { glance } else { 0 };
         let all_timed = |until: u64| numbers.values().all(|it| is_timed(it, until));
         let called = || leader.with_choice(numbers.keys()).map(Context::key);
-        let times = match glance > 0 && leader.is_calm() && self.glances.know(called()) {
-            true if leader.is_at_rest() && self.glances.know_the_default(called()) => GLANCED_TIMES_AT_REST,
-            true => GLANCED_TIMES,
-            false => 1,
-        };
-        let every = self.meetings.stretched(every, if all_timed(every.saturating_mul(times)) { times } else { 1 });
+        let then = |key| next.as_ref().unwrap_or(self.policies.current()).after_turns(key);
+        let is_watched = glance > 0 && leader.is_calm() && self.glances.know(called(), then);
+        let are_timed = STRETCHES.map(|times| all_timed(every.saturating_mul(times)));
+        let every = self.meetings.stretched(every, is_watched, leader.is_at_rest(), are_timed);
         let [every, glance] = [every, glance].map(|boundaries| i64::try_from(boundaries).unwrap_or(i64::MAX));
         let compares = self.clock.is_old(self.communicator);
         (next, [leader.learning.congestion() as i64, every, leader.listens().into(), glance, compares.into()])

@@ -1,4 +1,4 @@
-//! Between two meetings the ranks ask each other now and then, in three numbers, whether calls still take what they took.
+//! Between two meetings the ranks ask each other now and then, in a few numbers, whether calls still take what they took.
 //!
 //! A meeting takes some small collectives and rank 0's thoughts: calls of half a millisecond are worth one in some hundreds. A network that has
 //! changed would be noticed as late. A glance is one collective; only if each rank has seen the same change do they meet at once.
@@ -144,14 +144,9 @@ impl Glances {
         }
     }
 
-    /// Would a change of what stands be seen in calls of all of these?
-    pub(super) fn know(&self, mut keys: impl Iterator<Item = ContextKey>) -> bool {
-        keys.all(|key| self.usual.contains_key(&key))
-    }
-
-    /// The same where the default does.
-    pub(super) fn know_the_default(&self, mut keys: impl Iterator<Item = ContextKey>) -> bool {
-        keys.all(|key| self.usual.get(&key).is_some_and(|usual| usual.choice == Choice::Default))
+    /// Would a change be seen in calls of all of these, of which each takes what `then` says?
+    pub(super) fn know(&self, mut keys: impl Iterator<Item = ContextKey>, then: impl Fn(ContextKey) -> Choice) -> bool {
+        keys.all(|key| self.usual.get(&key).is_some_and(|usual| usual.choice == then(key)))
     }
 
     /// On rank 0: after how many boundaries they glance, if there are `meets_after` until they meet; 0: not at all. `each`: the calls of one boundary;

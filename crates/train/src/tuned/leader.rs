@@ -58,9 +58,14 @@ impl Leader {
             })
     }
 
-    /// Is nothing tried, in calls that decide for themselves?
+    /// Is nothing tried, in calls that decide for themselves, nor beside what stands?
     pub(super) fn is_calm(&self) -> bool {
-        self.listens() && self.by_iterations.is_none() && self.is_settled()
+        let looks = |context: &Context| self.learning.course(context).is_some_and(Course::is_looking_beside);
+        let is_gone = |context: &Context| self.is_gone(context);
+        self.listens()
+            && self.by_iterations.is_none()
+            && self.is_settled()
+            && self.situations.keys().all(|context| is_gone(context) || !looks(context))
     }
 
     /// The same where the default stands in all of them.

@@ -13,10 +13,9 @@ pub(crate) const SHARE: f64 = 0.01;
 /// Where nothing is open, there are up to so many times as many calls between them, if what changes is still seen in time.
 const SETTLED_TIMES: f64 = 4.0;
 
-/// Where nothing is tried and glances would show a change, there are so many times as many boundaries between them; and where the default stands, as its
-/// calls then need no other ones beside them.
-pub(super) const GLANCED_TIMES: u64 = 2;
-pub(super) const GLANCED_TIMES_AT_REST: u64 = 4;
+/// Where nothing is open and glances would show a change, there are so many times as many boundaries between them: the most where the default stands, as
+/// its calls need no other ones beside them.
+pub(super) const STRETCHES: [u64; 2] = [4, 2];
 
 /// What changes is seen in time if the ranks meet after so many seconds of calls.
 const SETTLED_S: f64 = 5e-3;
@@ -227,9 +226,12 @@ impl Meetings {
         every.ceil().max(1.0) as u64
     }
 
-    /// On rank 0: after how many boundaries the ranks meet that would after `every`, if they may be so many times as many.
-    pub(super) fn stretched(&mut self, every: u64, times: u64) -> u64 {
-        let times = if self.share.is_finite() { times } else { 1 };
+    /// On rank 0: after how many boundaries the ranks meet that would after `every`. `is_watched`: is nothing open, and would glances show a change?
+    /// `is_at_rest`: does the default stand? `are_timed`: are calls timed until then, where there are as many as each of [`STRETCHES`] says?
+    pub(super) fn stretched(&mut self, every: u64, is_watched: bool, is_at_rest: bool, are_timed: [bool; 2]) -> u64 {
+        let may_be = STRETCHES.into_iter().zip(are_timed).skip(usize::from(!is_at_rest));
+        let found = may_be.filter(|_| is_watched && self.share.is_finite()).find(|(_, are_timed)| *are_timed);
+        let times = found.map_or(1, |(times, _)| times);
         self.stretch = times as f64;
         every.saturating_mul(times)
     }
@@ -402,15 +404,20 @@ mod tests {
             };
             let took_s = 1e-3 + LEARNING_S * calls as f64;
             planned = meetings.plan(last_s, Duration::from_secs_f64(took_s), since);
-            every = meetings.stretched(planned, GLANCED_TIMES_AT_REST);
+            every = meetings.stretched(planned, true, true, [true; 2]);
             meetings.met(every);
             last_s = took_s;
         }
         assert_eq!(every, 4 * planned);
         // 1 ms and a fourth of what learning from all of them takes are a hundredth of 1 ms each: 1 / (0.01 - 0.004).
         assert!((150..185).contains(&planned), "{planned}");
-        assert_eq!(meetings.stretched(100, 1), 100);
-        assert_eq!(meetings.always().stretched(1, GLANCED_TIMES), 1, "at each boundary is at each one");
+        let mut stretched =
+            |is_watched, is_at_rest, are_timed| meetings.stretched(100, is_watched, is_at_rest, are_timed);
+        assert_eq!(stretched(true, true, [true; 2]), 400);
+        assert_eq!(stretched(true, true, [false, true]), 200, "calls are timed to the end");
+        let others = [(true, false, [true; 2]), (true, true, [false; 2]), (false, true, [true; 2])];
+        assert_eq!(others.map(|(watched, rest, timed)| stretched(watched, rest, timed)), [200, 100, 100]);
+        assert_eq!(meetings.always().stretched(1, true, true, [true; 2]), 1, "at each boundary is at each one");
     }
 
     #[test]
