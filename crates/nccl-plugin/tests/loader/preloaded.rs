@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use crate::counting::allocations;
 use crate::library::{Library, Opened};
+use crate::newest::{NoNccl, VERSION_7};
 use crate::plugin::{POLICY, activate, clear, number};
 use crate::processes::{child, ended_well};
 use crate::releases::RELEASES;
@@ -90,7 +91,8 @@ pub fn allocates_nothing_inside() {
     assert_eq!(refused, 0, "{message:?}");
     assert!(allocated > 10, "a table is made, and {allocated} allocations were seen");
     assert!(activate(&opened, number(&opened, "paceline_nccl_prepared_fingerprint")));
-    allocates_nothing("library", &opened, true, inside);
+    let nccl = NoNccl::of(VERSION_7);
+    allocates_nothing("library", &opened, true, nccl.log(), inside);
     clear(&opened);
-    allocates_nothing("library", &opened, false, inside);
+    allocates_nothing("library", &opened, false, nccl.log(), inside);
 }

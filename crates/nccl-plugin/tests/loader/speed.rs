@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::counting::allocations;
 use crate::library::Library;
-use crate::nccl::{Context, Direct, Question, Tuner};
+use crate::nccl::{Context, Direct, Log, Question, Tuner};
 use crate::releases::Release;
 
 /// What was seen of so many calls.
@@ -60,11 +60,11 @@ impl<'a> Asking<'a> {
 }
 
 /// Asks again and again about all-reduces of many sizes, as NCCL would. Times are those of batches, since a clock takes as long
-/// as a call: a slow call shows as a slow batch.
-pub fn measure(library: &dyn Library, release: &Release, calls: usize) -> Cost {
+/// as a call: a slow call shows as a slow batch. By the log version 7 finds out which release asks.
+pub fn measure(library: &dyn Library, release: &Release, calls: usize, log: Option<Log>) -> Cost {
     const BATCH: usize = 100;
     let tuner = Tuner::find(library, release).expect("a tuner");
-    let context = tuner.init(16, 2, None).expect("a communicator");
+    let context = tuner.init(16, 2, log).expect("a communicator");
     let mut asking = Asking::new(&tuner, context, release);
     let mut times_ns = Vec::with_capacity(calls.div_ceil(BATCH));
     let mut sum = 0;
@@ -88,9 +88,17 @@ pub fn measure(library: &dyn Library, release: &Release, calls: usize) -> Cost {
 
 /// Allocations, as `counted` counts them, of calls of all functions and of many sizes, and of questions about chunks, where the release
 /// asks for them.
-pub fn allocations_of(library: &dyn Library, release: &Release, calls: usize, counted: impl Fn() -> u64) -> u64 {
+pub fn allocations_of(
+    library: &dyn Library,
+    release: &Release,
+    calls: usize,
+    log: Log,
+    counted: impl Fn() -> u64,
+) -> u64 {
     let tuner = Tuner::find(library, release).expect("a tuner");
-    let context = tuner.init(16, 2, None).expect("a communicator");
+    let context = tuner.init(16, 2, Some(log)).expect("a communicator");
+    // Without a context nothing is looked up. (Version 1 has none.)
+    assert!(tuner.version == 1 || !context.is_null(), "NCCL {}", release.nccl);
     let mut costs = [5.0_f32; 21];
     let before = counted();
     for call in 0..calls {

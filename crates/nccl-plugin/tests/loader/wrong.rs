@@ -130,8 +130,8 @@ fn wrong_answers_are_found() {
 
 #[test]
 fn allocations_and_slowness_are_found() {
-    let allocating = speed::measure(&deciding(wrong::allocates), release("2.30"), 5000);
+    let allocating = speed::measure(&deciding(wrong::allocates), release("2.30"), 5000, None);
     assert!(allocating.allocations >= 5000, "{allocating:?}");
-    let slow = speed::measure(&deciding(wrong::takes_its_time), release("2.30"), 5000);
+    let slow = speed::measure(&deciding(wrong::takes_its_time), release("2.30"), 5000, None);
     assert!(slow.median_ns > 900.0 && slow.allocations == 0, "{slow:?}");
 }
