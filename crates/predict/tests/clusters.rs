@@ -25,6 +25,22 @@ fn clusters_that_are_built_in_are_predicted() {
     }
 }
 
+/// The text of the comparative study (Shi et al., arXiv 2005.13247) has 441 ms for the gradients of BERT-Large on the four devices of a
+/// host, whatever is between hosts.
+#[test]
+fn an_all_reduce_takes_what_the_text_of_the_study_says() {
+    let profile = built_in_profile("bert-large@rtx2080ti").unwrap();
+    let strategy = Registry::built_in().parse("schedule=none,arch=a2a:ring").unwrap();
+    for name in ["study-10gbe", "study-100gbib", "study-100gbe"] {
+        let cluster = Cluster::named(name).unwrap();
+        let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers: 4, local_batch: None };
+        let prediction = estimate(&job).unwrap();
+        assert_eq!(prediction.plan.operations(), 1, "{name}");
+        let seconds = prediction.communication_s;
+        assert!((seconds / 0.441 - 1.0).abs() <= 0.05, "{name}: {seconds} s");
+    }
+}
+
 /// One of each kind for sixteen hosts: none is faster than a single switch, but where hosts have a second port for the tile that
 /// follows, and oversubscription costs.
 #[test]
