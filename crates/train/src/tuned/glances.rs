@@ -238,6 +238,17 @@ mod tests {
         assert!(tried.usual.is_empty());
     }
 
+    #[test]
+    fn a_change_is_seen_only_in_calls_of_what_is_called_from_here_on() {
+        let family = Family { algorithm: 1, protocol: WireProtocol::Simple };
+        let stands = Choice::Play(Action { family, channels: 1, threads: 1, chunk_log2: 12 });
+        let made: Vec<Made> = made(1 << 16, [1.0; 20]).into_iter().map(|it| Made { choice: stands, ..it }).collect();
+        let (key, mut glances) = (made[0].context.key(), Glances::default());
+        assert!(!glances.know([key].into_iter(), |_| stands));
+        glances.meet(&made, false, |_| stands);
+        assert!(glances.know([key].into_iter(), |_| stands) && !glances.know([key].into_iter(), |_| Choice::Default));
+    }
+
     /// One rank's calls that take longer may be its own affair, as where it waits for another one; a network that has changed all ranks see.
     #[test]
     fn ranks_meet_if_all_of_them_see_the_same_change() {

@@ -31,7 +31,7 @@ impl Tuner {
         } else if is_time {
             self.account(situation, &mut course, (arm, seconds), false);
             take(self, situation, &mut course, (arm, seconds));
-            // Its losses are not waited for until something is decided again.
+            // Too much is not waited for until something is decided again.
             self.judge_sum(situation, &mut course);
         }
         self.courses.insert(situation.context, course);

@@ -86,6 +86,39 @@ fn what_confirms_a_change_is_what_the_default_takes_from_then_on() {
     }
 }
 
+/// Everything takes a quarter longer: what stood stands on, without another trial, and is called by turns until it is proved.
+#[test]
+fn what_stood_stands_on_where_the_default_has_changed_little() {
+    for seed in 0..10 {
+        let mut tuner = Tuner::shipped(seed);
+        play(&mut tuner, 600, seed, third);
+        let (trials, context) = (tuner.trials(), situation().context);
+        let played = play(&mut tuner, 60, seed + 100, |arm, call| 1.25 * third(arm, call));
+        assert_eq!((course(&tuner).drifts, tuner.trials()), (1, trials), "seed {seed}");
+        assert!(tuner.is_on_probation(&context), "seed {seed}: {played:?}");
+        play(&mut tuner, 60, seed + 200, |arm, call| 1.25 * third(arm, call));
+        assert!(!tuner.is_on_probation(&context), "seed {seed}");
+        let Standing::Chosen(choice, _) = standing(&tuner) else { panic!("seed {seed}: {:?}", standing(&tuner)) };
+        assert_eq!(situation().arm_of(choice), 3, "seed {seed}");
+    }
+}
+
+/// Everything takes a quarter longer, and what stood takes three times as long: it goes, and something else is looked for.
+#[test]
+fn what_has_changed_itself_does_not_stand_on() {
+    for seed in 0..10 {
+        let mut tuner = Tuner::shipped(seed);
+        play(&mut tuner, 600, seed, third);
+        let before = course(&tuner).explored;
+        play(&mut tuner, 200, seed + 100, |arm, call| if arm == 3 { 3.0 } else { 1.25 } * third(arm, call));
+        let stands = match standing(&tuner) {
+            Standing::Chosen(choice, _) => situation().arm_of(choice),
+            _ => situation().default,
+        };
+        assert!(stands != 3 && course(&tuner).explored > before, "seed {seed}: {:?}", course(&tuner));
+    }
+}
+
 /// What a learner is told, in its order: seconds of calls, and changes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Told {
