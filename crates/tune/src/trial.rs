@@ -16,13 +16,16 @@ pub(crate) const INTERRUPTED: f64 = 4.0;
 const LOOKS: [usize; 3] = [8, 16, 32];
 
 /// The same of a trial before the job.
-const PATIENT_LOOKS: [usize; 4] = [16, 32, 64, PATIENT_BLOCKS];
+const PATIENT_LOOKS: [usize; 4] = [16, 32, HALF_AS_PATIENT_BLOCKS, PATIENT_BLOCKS];
 
 /// The share of the default's time that is worth a change there.
 pub const WORTHWHILE_FOR_NOTHING: f64 = 0.01;
 
 /// Blocks of a [`Trial::patient`], at most.
 pub const PATIENT_BLOCKS: usize = 128;
+
+/// The same where there is half the time.
+pub const HALF_AS_PATIENT_BLOCKS: usize = 64;
 
 /// How often a job in which nothing is better may report a gain, in all its trials together.
 pub const ERROR: f64 = 0.04;
@@ -172,6 +175,11 @@ impl Trial {
     /// The same of as many blocks as a gain of a hundredth needs, for what costs nobody anything.
     pub fn patient(level: f64) -> Trial {
         Trial { looks: &PATIENT_LOOKS, worthwhile: WORTHWHILE_FOR_NOTHING, ..Trial::new(level) }
+    }
+
+    /// The same of [`HALF_AS_PATIENT_BLOCKS`].
+    pub fn half_as_patient(level: f64) -> Trial {
+        Trial { looks: &PATIENT_LOOKS[..PATIENT_LOOKS.len() - 1], ..Trial::patient(level) }
     }
 
     /// Does the next call begin a block?

@@ -5,6 +5,7 @@
 //! short calls, and nothing is lost by bad ones.
 
 mod outcome;
+mod patience;
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use paceline_tune::environment::Call;
 use paceline_tune::guard::{NEVER_TRIED, VETO};
 use paceline_tune::main_effects::{Entrant, TRAITS};
 use paceline_tune::statistics::{binomial_tail, median};
-use paceline_tune::trial::{Gain, PATIENT_BLOCKS, Side, Trial, Verdict, WORTHWHILE, WORTHWHILE_FOR_NOTHING};
+use paceline_tune::trial::{Gain, Side, Trial, Verdict, WORTHWHILE};
 use paceline_tune::{Choice, Outcome as Shown, Random, Schedule, Situation, State, Tuner};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,6 +28,7 @@ use super::policies::{Plays, Version};
 use super::race::{Finish, agree, race};
 pub(crate) use outcome::Outcome;
 use outcome::as_in_a_job;
+use patience::Patience;
 
 /// The race for the best may take such a share of the time; the rest is for the trial of what has won it.
 const FOR_RACE: f64 = 0.6;
@@ -35,7 +37,7 @@ const FOR_RACE: f64 = 0.6;
 /// job's trials, which together err as seldom as they may.
 const TRIALS: usize = 3;
 
-/// So many of those that look better are tried, one after the other, as long as what has won its trial is late too often.
+/// So many of those that look better are tried, one after the other, as long as none has won, or what has won its trial is late too often.
 const CANDIDATES: usize = 3;
 
 /// What has won its trial is called so many times more, by turns with the default: what is late once in a hundred calls takes longer in all, if
@@ -121,13 +123,12 @@ impl<'a> Rehearsal<'a> {
         for (own, counted) in own.iter_mut().zip(&finish.seconds) {
             own.drain(..own.len().saturating_sub(counted.len()));
         }
-        let is_patient = self.has_time_for_patience(&own)?;
-        let worthwhile = if is_patient { WORTHWHILE_FOR_NOTHING } else { WORTHWHILE };
-        let (shown, is_complete) = match &look_better(&finish, worthwhile)[..] {
+        let patience = self.patience(&own)?;
+        let (shown, is_complete) = match &look_better(&finish, patience.worthwhile())[..] {
             [] if finish.is_enough => (Shown::NothingBetter, finish.is_complete),
             [] => (Shown::Open, false),
             better => {
-                let found = self.best_that_endures(better, is_patient, &mut level, &mut own, &mut *play)?;
+                let found = self.best_that_endures(better, patience, &mut level, &mut own, &mut *play)?;
                 let shown = match found {
                     Some(Some((best, gain))) if finish.is_enough => Shown::Gain(best, gain),
                     Some(Some((best, gain))) => Shown::GainOfFew(best, gain),
@@ -154,7 +155,7 @@ impl<'a> Rehearsal<'a> {
     fn best_that_endures(
         &self,
         better: &[usize],
-        is_patient: bool,
+        patience: Patience,
         level: &mut dyn FnMut() -> f64,
         own: &mut [Vec<Took>],
         play: Timed<'_>,
@@ -163,15 +164,15 @@ impl<'a> Rehearsal<'a> {
             let mut verdict = Some(Verdict::NoSignificantGain);
             for _ in 0..TRIALS {
                 if verdict == Some(Verdict::NoSignificantGain) {
-                    verdict = self.try_out(candidate, is_patient, level, own, &mut *play)?;
+                    verdict = self.try_out(candidate, patience, level, own, &mut *play)?;
                 }
             }
             match verdict {
                 Some(Verdict::Gain(gain)) if self.endures(candidate, own, &mut *play)? => {
                     return Ok(Some(Some((candidate, gain))));
                 }
-                Some(Verdict::Gain(_)) => {}
-                Some(Verdict::NoSignificantGain) => return Ok(Some(None)),
+                // Perhaps the next one is better.
+                Some(_) => {}
                 None => return Ok(None),
             }
         }
@@ -204,19 +205,18 @@ impl<'a> Rehearsal<'a> {
         Ok(told.pop().unwrap_or(f64::INFINITY))
     }
 
-    /// Is there time for a trial to its very end, and for what follows, if calls go on to take what those before have taken? The same on all ranks.
-    fn has_time_for_patience(&self, own: &[Vec<Took>]) -> Result<bool, CommError> {
+    /// For how long a trial is there time, with what follows, if calls go on to take what those before have taken? The same on all ranks.
+    fn patience(&self, own: &[Vec<Took>]) -> Result<Patience, CommError> {
         let elapsed_s = self.agree(&mut Vec::new())?;
-        let made = own.iter().map(Vec::len).sum::<usize>();
-        let needed = 3 * PATIENT_BLOCKS + 2 * ENDURANCE_CALLS;
-        Ok(elapsed_s * (1.0 + needed as f64 / made.max(1) as f64) <= self.limit_s)
+        let made = own.iter().map(Vec::len).sum::<usize>().max(1);
+        Ok(Patience::within(|calls| elapsed_s * (1.0 + calls as f64 / made as f64) <= self.limit_s))
     }
 
     /// A trial of a candidate against the default; None if its time is over first. Adds this rank's times to `own`.
     fn try_out(
         &self,
         candidate: usize,
-        is_patient: bool,
+        patience: Patience,
         level: &mut dyn FnMut() -> f64,
         own: &mut [Vec<Took>],
         play: Timed<'_>,
@@ -224,8 +224,7 @@ impl<'a> Rehearsal<'a> {
         // The order of its calls need not be a secret: it must be the same on all ranks, as all of them see the same times.
         let mut told = if self.communicator.rank() == 0 { [level()] } else { [0.0] };
         self.communicator.broadcast(&mut told, 0, &CallOptions::default())?;
-        let trial = if is_patient { Trial::patient } else { Trial::brief };
-        let (mut trial, mut random) = (trial(told[0]), Random::new(told[0].to_bits(), 0x7e4e));
+        let (mut trial, mut random) = (patience.trial(told[0]), Random::new(told[0].to_bits(), 0x7e4e));
         loop {
             let (mut sides, mut told) = (Vec::new(), Vec::new());
             while let Some((side, block)) = trial.next(&mut random) {

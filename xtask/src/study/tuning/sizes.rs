@@ -36,7 +36,7 @@ const COMPARED_MAX: usize = 300_000;
 /// Seconds of the search, and where calls are long.
 const SEARCH_S: [f64; 2] = [60.0, 120.0];
 /// Seconds of the rehearsal before a job's first call, at most: where calls are long, as long as about so many take, but no longer.
-const REHEARSAL_S: f64 = 2.0;
+const REHEARSAL_S: f64 = 5.0;
 const REHEARSED_CALLS: f64 = 300.0;
 const REHEARSAL_MAX_S: f64 = 60.0;
 /// About what starting a world takes, probing its links and ending it, for each rank.
@@ -159,7 +159,7 @@ fn table() -> Table {
          calls, where the ranks learn of each other's times, or go on if that is not worth it yet; the tuner's totals include it, but where \"calls\" stands. \"Over best\": its total after \
          it has learned over that of the best choice that the search has found, by turns; mean over the runs, with its 95 % interval: of \
          a single run (enough where calls take 50 ms and more, if it is within 1 %), by its rounds. \"Fastest\": its calls over \
-         the best's by the fastest rank's time. Before its first call each job rehearses for two seconds at most, or where 300 calls take longer, as long as those, up to a \
+         the best's by the fastest rank's time. Before its first call each job rehearses for five seconds at most, or where 300 calls take longer, as long as those, up to a \
          minute (\"rehearsed\": the last job). That counts as nobody's, and it prepares what a choice must have when it is first called. \"While learning\": its total over the default's in its first \
          300 calls, or 150 where one is expected to take 0.2 s and more; \"that over best\": times the default's over the best's, so all that finding out has cost in the job is in it. Of short calls \
          jobs learn one after the other, each with a tuner of its own (\"jobs\"): their times while they learn, and so \"prefix\" and \

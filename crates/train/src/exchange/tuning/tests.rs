@@ -115,7 +115,8 @@ fn calls_are_rehearsed_before_the_first_iteration() {
     // Under the next plan there is nothing that was not called before.
     assert!(matches!(news[..], [TuningNews::Rehearsed { kinds: 1, .. }]), "{news:?}");
     let (rehearsal_s, trials, iterations) = report.expect("rank 0 has a report");
-    assert!(rehearsal_s > 0.0 && rehearsal_s < 20.0 && trials <= 3 && iterations == 0, "{report:?}");
+    // Three trials of three that look better.
+    assert!(rehearsal_s > 0.0 && rehearsal_s < 20.0 && trials <= 9 && iterations == 0, "{report:?}");
     assert!(all[1].0.is_empty() && all[1].1.is_none());
 }
 
