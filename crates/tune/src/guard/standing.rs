@@ -27,9 +27,10 @@ const FRESH: f64 = 0.25;
 /// What calls by turns have said counts half as much when the next doubt comes.
 const KEPT_OF_DOUBT: f64 = 0.5;
 
-/// The job is not the trial: a gain there is off by such a share of it here (a standard deviation), and by a hundredth.
+/// The job is not the trial: a gain there is off by such a share of it here (a standard deviation), and by three hundredths, as machines have
+/// states of their own, in which other choices are the best.
 const TRIAL_OFF_BY: f64 = 0.5;
-const TRIAL_OFF_BY_MIN: f64 = 0.01;
+const TRIAL_OFF_BY_MIN: f64 = 0.03;
 
 /// What a trial has shown is the sum of so many calls: of those that vary much it says little.
 const CALLS_OF_TRIAL: f64 = 32.0;
