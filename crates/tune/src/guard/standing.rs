@@ -166,15 +166,11 @@ impl Watched {
         self.share_of_default *= KEPT[1];
         self.share_of_default += if whose == 0 { 1.0 - KEPT[1] } else { 0.0 };
         self.last[whose].add(seconds, KEPT[whose]);
-        match &mut self.doubt {
-            Some(doubt) => {
-                doubt.in_vain = if whose == 0 { 0.0 } else { doubt.in_vain + 1.0 };
-                if doubt.asks != Asks::Always {
-                    doubt.calls[whose] += 1.0;
-                    self.by_turns[whose].add(seconds, 1.0);
-                }
-            }
-            None => {}
+        let Some(doubt) = &mut self.doubt else { return };
+        doubt.in_vain = if whose == 0 { 0.0 } else { doubt.in_vain + 1.0 };
+        if doubt.asks != Asks::Always {
+            doubt.calls[whose] += 1.0;
+            self.by_turns[whose].add(seconds, 1.0);
         }
     }
 
