@@ -60,21 +60,19 @@ impl Leader {
 
     /// Is nothing tried, in calls that decide for themselves, nor beside what stands?
     pub(super) fn is_calm(&self) -> bool {
-        let looks = |context: &Context| self.learning.course(context).is_some_and(Course::is_looking_beside);
-        let is_gone = |context: &Context| self.is_gone(context);
-        self.listens()
-            && self.by_iterations.is_none()
-            && self.is_settled()
-            && self.situations.keys().all(|context| is_gone(context) || !looks(context))
+        let looks = |context: &Context| {
+            !self.is_gone(context) && self.learning.course(context).is_some_and(Course::is_looking_beside)
+        };
+        self.listens() && self.by_iterations.is_none() && self.is_settled() && !self.situations.keys().any(looks)
     }
 
-    /// The same where the default stands in all of them.
+    /// Does the default stand wherever calls have a choice?
     pub(super) fn is_at_rest(&self) -> bool {
         let is_at_rest = |context: &Context| {
             let standing = self.learning.course(context).map(Course::standing);
             self.is_gone(context) || matches!(standing, None | Some(Standing::Settled(_)))
         };
-        self.is_calm() && self.situations.keys().all(is_at_rest)
+        self.situations.keys().all(is_at_rest)
     }
 
     /// The contexts of these that have a choice.
