@@ -3,19 +3,23 @@
 
 mod beside;
 mod listed;
+mod starts;
 mod summary;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
+use std::time::Instant;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use paceline_plan::{MemoryNeed, Profile, throughput_of};
 use paceline_train::{
     Backend, BatchSize, Data, DataSource, Length, MeasuredProfile, ModelName, OptimizerSettings, ProfileOptions,
-    ProfileSourceError, TensorInfo, TraceOptions, TracedProfile, TrainOptions, available_memory, load_profile,
-    memory_need, memory_of_parameters, peak_memory, profile_model, profile_of_trace, read_tensor_list, read_trace,
+    ProfileSourceError, ProfiledStart, TensorInfo, TraceOptions, TracedProfile, TrainOptions, available_memory,
+    load_profile, memory_need, memory_of_parameters, peak_memory, profile_model, profile_of_starts, profile_of_trace,
+    read_tensor_list, read_trace,
 };
 
 use crate::Registry;
@@ -50,11 +54,11 @@ pub struct ProfileArguments {
     #[arg(long, value_name = "NAME", conflicts_with = "from_trace")]
     optimizer: Option<OptimizerSettings>,
 
-    /// Iterations that count [default: until their mean is known to 1 %, at least 5, at most half a minute]
+    /// Iterations of each start that count [default: until their mean is known to 1 %, at least 5, at most half a minute in all]
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["from_trace", "samples_per_s"])]
     iterations: Option<usize>,
 
-    /// Iterations before those that count [default: 5]
+    /// Iterations of each start before those that count [default: 5]
     #[arg(long, value_name = "N", conflicts_with_all = ["from_trace", "samples_per_s"])]
     warmup: Option<usize>,
 
@@ -62,9 +66,18 @@ pub struct ProfileArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["from_trace", "samples_per_s"], default_value = "1")]
     workers: usize,
 
+    /// The model is started so many times, as it takes some percent more or less in each [default: 5, or as many as take a minute
+    /// together]
+    #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["from_trace", "samples_per_s"])]
+    starts: Option<usize>,
+
     /// One of the others.
     #[arg(long, hide = true)]
     keep_busy: bool,
+
+    /// One of the further starts.
+    #[arg(long, hide = true)]
+    one_start: bool,
 
     /// Threads that compute [default: the cores, shared out among the workers]
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["from_trace", "samples_per_s"])]
@@ -119,8 +132,10 @@ struct Made {
     profile: Profile,
     /// Threads that have computed.
     threads: Option<usize>,
-    /// That counted.
+    /// That counted, in all starts.
     iterations: Option<usize>,
+    /// Of the model, each in a process of its own.
+    starts: Option<usize>,
     /// With what is neither forward, backward nor the optimiser.
     iteration_s: Option<f64>,
     /// Of it what a GPU waits, which the profile does not count.
@@ -131,7 +146,7 @@ struct Made {
 
 impl From<Profile> for Made {
     fn from(profile: Profile) -> Made {
-        Made { profile, threads: None, iterations: None, iteration_s: None, waiting_s: None, peak_bytes: None }
+        Made { profile, threads: None, iterations: None, starts: None, iteration_s: None, waiting_s: None, peak_bytes: None }
     }
 }
 
@@ -154,8 +169,10 @@ pub fn run(arguments: &ProfileArguments, registry: &Registry) -> Result<ExitCode
     if let Origin::Measured(_) = origin {
         size_pools(arguments.threads())?;
     }
-    if let (Origin::Measured(model), true) = (&origin, arguments.keep_busy) {
-        return arguments.measured(model).map(|_| ExitCode::SUCCESS);
+    if let Origin::Measured(model) = &origin
+        && (arguments.keep_busy || arguments.one_start)
+    {
+        return arguments.beside_another(model);
     }
     let output = arguments.output.as_deref().map(PlainFile::create).transpose()?;
     let json = arguments.json.as_deref().map(JsonFile::create).transpose()?;
@@ -204,6 +221,7 @@ impl ProfileArguments {
             ("--iterations", self.iterations.is_some()),
             ("--warmup", self.warmup.is_some()),
             ("--workers", self.workers > 1),
+            ("--starts", self.starts.is_some()),
             ("--threads", self.threads.is_some()),
         ];
         match of_measuring.iter().find(|(_, given)| *given) {
@@ -259,57 +277,123 @@ impl ProfileArguments {
         Ok(Made::from(profile))
     }
 
+    /// All starts of a model, the first one in this process.
     fn measured(&self, model: &ChosenModel) -> Result<Made, Failure> {
-        let threads = self.threads();
-        let options = ProfileOptions {
-            local_batch: self.local_batch.unwrap_or_else(|| model.usual_batch()),
-            threads,
-            optimizer: self.optimizer.unwrap_or_default(),
-            device: Machine::this().processor,
-            ..ProfileOptions::default()
-        };
-        let options = ProfileOptions {
-            warm_up: self.warmup.unwrap_or(options.warm_up),
-            length: match self.iterations {
-                _ if self.keep_busy => Length::Iterations(usize::MAX),
-                Some(iterations) => Length::Iterations(iterations),
-                None => options.length,
-            },
-            ..options
-        };
-        let data = self.data.clone().unwrap_or_default();
-        let training = TrainOptions {
-            model: model.name(),
-            own_model: model.own_name(),
-            data: data.clone(),
-            batch: BatchSize::Local(options.local_batch),
-            optimizer: options.optimizer,
-            threads,
-            ..TrainOptions::default()
-        };
-        let available = available_memory();
-        model.check_memory(&training, [self.workers, self.workers], available)?;
-        let (data, mut backend) = model.load(&data, training.seed)?;
-        let others = if self.keep_busy { keep_busy() } else { Others::start(self.workers - 1)? };
-        let bar = if self.keep_busy { ProgressBar::hidden() } else { progress_bar() };
-        let mut told = |count: usize| bar.set_position(count as u64);
-        let name = model.own_name().unwrap_or_else(|| model.name().to_string());
-        let measured = profile_model(&name, backend.as_mut(), &data.training, &options, &mut told);
+        let (options, bar, began) = (self.options(model), progress_bar(), Instant::now());
+        let First { start, need, peak_bytes, epoch_samples } = self.first(model, &bar)?;
+        let took = began.elapsed();
+        let count = starts::count(self.starts, took);
+        let mut all = vec![start];
+        for number in 2..=count {
+            bar.set_message(format!("start {number} of {count}, after "));
+            bar.tick();
+            all.push(starts::another(number, took)?);
+            bar.set_position(all.iter().map(|start| start.measured.seconds.len() as u64).sum());
+        }
         bar.finish_and_clear();
-        drop(others);
-        let MeasuredProfile { mut profile, iterations } = measured?;
+        let of_starts = profile_of_starts(&all, &options);
+        let MeasuredProfile { mut profile, seconds } = of_starts.ok_or_else(|| {
+            Failure::failed(format!("{} does not come to its parameters in the same order in each start", all[0].measured.profile.model))
+                .help("--starts 1 measures a single one")
+        })?;
         if self.workers > 1 {
             profile.source += &format!(", as one of {} workers that computed on this host", self.workers);
         }
         // A few iterations may say less of their mean than that it takes time.
         profile.uncertainty = profile.uncertainty.map(|share| share.min(Profile::UNCERTAINTY_MAX));
+        (profile.memory, profile.epoch_samples) = (Some(need), epoch_samples);
+        Ok(Made {
+            threads: Some(options.threads),
+            iterations: Some(seconds.len()),
+            starts: Some(count),
+            peak_bytes,
+            ..Made::from(profile)
+        })
+    }
+
+    /// What another process has started to measure beside it, or after it.
+    fn beside_another(&self, model: &ChosenModel) -> Result<ExitCode, Failure> {
+        let hidden = ProgressBar::hidden();
+        if self.one_start {
+            starts::end_with_whoever_waits();
+        }
+        let First { start, .. } = self.first(model, &hidden)?;
+        let text = serde_json::to_string(&start);
+        let text = text.map_err(|error| Failure::failed("what was measured cannot be said").cause(error))?;
+        unless_closed(writeln!(std::io::stdout(), "{text}"))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// One start, beside the other workers.
+    fn first(&self, model: &ChosenModel, bar: &ProgressBar) -> Result<First, Failure> {
+        let options = self.options(model);
+        let source = self.data.clone().unwrap_or_default();
+        let training = TrainOptions {
+            model: model.name(),
+            own_model: model.own_name(),
+            data: source.clone(),
+            batch: BatchSize::Local(options.local_batch),
+            optimizer: options.optimizer,
+            threads: options.threads,
+            ..TrainOptions::default()
+        };
+        let available_bytes = available_memory();
+        model.check_memory(&training, [self.workers, self.workers], available_bytes)?;
+        let (data, mut backend) = model.load(&source, training.seed)?;
+        let name = model.own_name().unwrap_or_else(|| model.name().to_string());
+        let mut profile = |told: &mut (dyn FnMut(&[f64]) + Send)| {
+            profile_model(&name, backend.as_mut(), &data.training, &options, told)
+        };
+        if self.keep_busy {
+            // It ends when it is told to.
+            let measured = profile(&mut keep_busy())?;
+            return Err(Failure::failed(format!("a worker ended after {} iterations", measured.seconds.len())));
+        }
+        let mut others = Others::start(self.workers - 1)?;
+        let measured = profile(&mut |seconds| {
+            if seconds.len() == 1 {
+                others.note();
+            }
+            bar.set_position(seconds.len() as u64);
+        })?;
+        let start = ProfiledStart { measured, beside: others.end()? };
         let peak_bytes = peak_memory();
         let need = need_of(model, &options, backend.as_ref(), &data, peak_bytes);
-        profile.memory = Some(MemoryNeed { available_bytes: available, ..need });
+        let need = MemoryNeed { available_bytes, ..need };
         // Of the sample that is there for trying nobody wants to know what an epoch costs.
-        profile.epoch_samples = self.data.is_some().then(|| data.training.len());
-        Ok(Made { threads: Some(threads), iterations: Some(iterations), peak_bytes, ..Made::from(profile) })
+        let epoch_samples = self.data.is_some().then(|| data.training.len());
+        Ok(First { start, need, peak_bytes, epoch_samples })
     }
+
+    /// How each start is measured.
+    fn options(&self, model: &ChosenModel) -> ProfileOptions {
+        let usual = ProfileOptions::default();
+        let length = match (usual.length, self.iterations) {
+            _ if self.keep_busy => Length::Iterations(usize::MAX),
+            (_, Some(iterations)) => Length::Iterations(iterations),
+            (Length::Confident { relative, at_least, at_most, budget }, None) => {
+                let starts = self.starts.unwrap_or(starts::STARTS) as u32;
+                Length::Confident { relative, at_least, at_most, budget: budget / starts.max(1) }
+            }
+            (length, None) => length,
+        };
+        ProfileOptions {
+            local_batch: self.local_batch.unwrap_or_else(|| model.usual_batch()),
+            warm_up: self.warmup.unwrap_or(usual.warm_up),
+            length,
+            threads: self.threads(),
+            optimizer: self.optimizer.unwrap_or_default(),
+            device: Machine::this().processor,
+        }
+    }
+}
+
+/// What the start of a model says that is not measured again.
+struct First {
+    start: ProfiledStart,
+    need: MemoryNeed,
+    peak_bytes: Option<u64>,
+    epoch_samples: Option<usize>,
 }
 
 /// A file's name without what may stand at its end, the last first: of a trace `.pt.trace.json.gz`.
@@ -340,7 +424,7 @@ fn need_of(
 /// On standard error, and only if that is a terminal.
 fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::no_length();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} iterations [{elapsed}]") {
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}{pos} iterations [{elapsed}]") {
         bar.set_style(style);
     }
     bar

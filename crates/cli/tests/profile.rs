@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use paceline_plan::Profile;
+use rustix::process::{Pid, Signal, kill_process};
 use support::folder::{Folder, scratch_file};
-use support::{Outcome, paceline, run};
+use support::{Outcome, SOON, children_of, is_alive, paceline, run, start, until};
 use xtask::needs;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -38,9 +39,10 @@ fn a_model_is_measured() {
     let (outcome, profile) = profile("measured", &arguments);
     assert_eq!((profile.check(), &*profile.model, profile.local_batch), (Ok(()), "mlp", 8));
     assert_eq!(profile.ready_order(), [3, 2, 1, 0]);
-    for part in ["mean of 6 iterations", "threads 1", "adamw"] {
+    for part in ["mean of 30 iterations after 5 in each of 5 starts", "threads 1", "adamw"] {
         assert!(profile.source.contains(part), "{}", profile.source);
     }
+    assert!(profile.uncertainty.is_some() && profile.spread.is_some(), "{profile:?}");
     let memory = profile.memory.expect("it is estimated");
     assert!(memory.largest_local_batch().is_some_and(|samples| samples > 8), "{memory:?}");
     assert!(memory.fixed_bytes > 5 * 4 * 101_770 && memory.bytes_per_sample > 4 * 784, "{memory:?}");
@@ -49,17 +51,52 @@ fn a_model_is_measured() {
     }
 }
 
-/// As one of two workers of this host, with half of its cores; the other one is gone afterwards.
+#[test]
+fn a_model_is_started_as_often_as_told() {
+    let arguments = ["--model", "mlp", "--local-batch", "8", "--iterations", "6", "--threads", "1", "--starts"];
+    for (starts, says) in [("1", "mean of 6 iterations after 5, threads 1"), ("2", "of 12 iterations after 5 in each of 2 starts")] {
+        let (_, profile) = profile("started", &[&arguments[..], &[starts]].concat());
+        assert!(profile.source.contains(says), "{}", profile.source);
+    }
+}
+
+/// As one of two workers of this host, with half of its cores.
 #[test]
 fn a_worker_is_measured_beside_others() {
     let arguments = ["--model", "mlp", "--local-batch", "8", "--iterations", "6", "--workers", "2", "--threads", "1"];
     let (_, profile) = profile("beside", &arguments);
     assert_eq!((profile.check(), &*profile.model), (Ok(()), "mlp"));
-    let said = "threads 1, sgd, as one of 2 workers that computed on this host";
-    assert!(profile.source.ends_with(said), "{}", profile.source);
+    let said = "in each of 5 starts, threads 1, sgd, as one of 2 workers that computed on this host";
+    assert!(profile.source.ends_with(said) && profile.spread.is_some(), "{profile:?}");
     // Of what is no model there is nothing to compute beside.
     let outcome = run(paceline(&["profile", "--model", "resnet50@v100", "--workers", "2"]), LIMIT).expect_code(2);
     assert!(outcome.stderr.contains("--workers says how to measure"), "{outcome:#?}");
+}
+
+/// Whoever measures is gone, and so are those that computed beside it.
+#[test]
+fn nobody_computes_on_for_one_that_was_killed() {
+    let arguments = ["profile", "--model", "mlp", "--iterations", "1000000", "--workers", "2", "--threads", "1"];
+    let measuring = start(paceline(&arguments));
+    assert!(until(LIMIT, || !children_of(measuring.pid()).is_empty()), "nobody computes beside it");
+    let other = children_of(measuring.pid())[0];
+    measuring.signal(Signal::KILL);
+    assert!(until(SOON, || !is_alive(other)), "{other} computes on");
+}
+
+#[test]
+fn a_worker_or_a_start_that_is_killed_is_named() {
+    for (more, says) in [
+        (["--workers", "2"], "worker 1 beside this one"),
+        (["--starts", "2"], "start 2 of the model ended before it was measured"),
+    ] {
+        let arguments = ["profile", "--model", "mlp", "--iterations", "20", "--threads", "1"];
+        let measuring = start(paceline(&[&arguments[..], &more].concat()));
+        assert!(until(LIMIT, || !children_of(measuring.pid()).is_empty()), "nobody but the first: {more:?}");
+        let other = children_of(measuring.pid())[0];
+        kill_process(Pid::from_raw(other as i32).expect("a process"), Signal::KILL).expect("it has just begun");
+        measuring.end_within(LIMIT).expect_code(1).expect_stderr(&[says]);
+    }
 }
 
 /// In the smallest batch: the study's tensors, ready in the order of the profile that is built in. (But for the pooler's, which is beside
@@ -338,6 +375,7 @@ fn what_makes_no_sense_is_refused() {
         (&["--model", "mpl"], 2, "did you mean `mlp`"),
         (&["--model", "resnet50@h100"], 2, "PROFILE@h100=SAMPLES_PER_S"),
         (&["--model", "resnet50@v100", "--threads", "2"], 2, "--threads says how to measure"),
+        (&["--model", "resnet50@v100", "--starts", "2"], 2, "--starts says how to measure"),
         (&["--model", "cnn@v100=900"], 2, "paceline profile --model cnn -o cnn.json"),
         (&["--model", "none.json"], 2, "there is no profile `none.json`"),
         (

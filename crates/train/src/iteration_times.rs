@@ -28,6 +28,19 @@ pub(crate) fn mean_difference(mut values: Vec<f64>) -> f64 {
     if values.len() < 2 { 0.0 } else { (weighted.sum::<f64>() * 2.0 / (count * (count - 1.0))).max(0.0) }
 }
 
+/// By how much one of these differs from one of those in the mean: of all pairs of both together, less those within each. 0 where there is
+/// none of one.
+pub(crate) fn mean_difference_between(one: &[f64], other: &[f64]) -> f64 {
+    let of_pairs = |values: &[f64]| mean_difference(values.to_vec()) * pairs(values.len());
+    let between = of_pairs(&[one, other].concat()) - of_pairs(one) - of_pairs(other);
+    (between / (one.len() * other.len()).max(1) as f64).max(0.0)
+}
+
+/// How many there are of so many values.
+fn pairs(count: usize) -> f64 {
+    count as f64 * (count as f64 - 1.0) / 2.0
+}
+
 /// The typical iteration: each phase takes the median of its times, which its steps share as the medians of theirs (steps of
 /// their own medians would fall short of the whole, as times are skewed). None if not all iterations have the same steps in
 /// the same order, or there is none.
@@ -91,6 +104,14 @@ mod tests {
         // An exponential delay differs by its mean: -ln of what is evenly distributed.
         let exponential = (0..10_000).map(|number| -((f64::from(number) + 0.5) / 1e4).ln()).collect();
         assert!((mean_difference(exponential) - 1.0).abs() < 2e-3);
+    }
+
+    #[test]
+    fn pairs_of_two_lists_differ_by_their_mean() {
+        // 1, 3, 2 and 0; 0 of a list with nothing in it.
+        assert!((mean_difference_between(&[1.0, 4.0], &[2.0, 4.0]) - 1.5).abs() < 1e-12);
+        assert!((mean_difference_between(&[3.0; 7], &[4.0; 2]) - 1.0).abs() < 1e-12);
+        assert_eq!(mean_difference_between(&[1.0, 5.0], &[]), 0.0);
     }
 
     #[test]

@@ -119,7 +119,7 @@ pub use optimizer::{
 pub use options::{BatchSize, DEFAULT_EPOCHS, TrainOptions};
 pub use peers::Peers;
 pub use profile::{ProfileSourceError, load_profile};
-pub use profiling::{MeasuredProfile, ProfileOptions, profile_model};
+pub use profiling::{MeasuredProfile, ProfileOptions, ProfiledStart, profile_model, profile_of_starts};
 pub use report::{EpochRow, Observer, Progress, Silent, Start, TrainReport};
 pub use tensor_list::{TensorListError, parse_tensor_list, read_tensor_list};
 pub use timeline::{Lane, Process, Span, Timeline};

@@ -1,9 +1,12 @@
 //! Measures a model: what one worker computes in an iteration, tensor by tensor, by the hooks that training has, too.
 
+mod starts;
+
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use paceline_plan::{Profile, ProfileTensor, Step, TensorId};
+use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, BackendError, GradientSink, OpenGate, SharedSink, SinkClosed, Slot, TensorInfo};
 use crate::computed::slowed_profile;
@@ -14,6 +17,8 @@ use crate::measure::{Length, relative_half_width};
 use crate::optimizer::{Optimizer, OptimizerSettings, Part};
 use crate::recording::{self, PassRecord};
 use crate::sync::lock;
+
+pub use starts::{ProfiledStart, profile_of_starts};
 
 /// How a model is measured.
 #[derive(Clone, Debug)]
@@ -48,15 +53,15 @@ impl Default for ProfileOptions {
 }
 
 /// A profile that was measured.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredProfile {
     /// With the times; what the worker takes in memory is not said.
     pub profile: Profile,
-    /// How many iterations counted.
-    pub iterations: usize,
+    /// What each iteration took that counted.
+    pub seconds: Vec<f64>,
 }
 
-/// Measures forward, backward and the optimiser, iteration by iteration; `told` learns how many have counted so far.
+/// Measures forward, backward and the optimiser, iteration by iteration; `told` learns what those have taken that have counted so far.
 ///
 /// A step of forward lasts from the moment at which forward asks for a parameter to that at which it asks for the next one
 /// (of a model that asks once only, the time of a second use counts to the step before it); what comes before the first
@@ -71,7 +76,7 @@ pub fn profile_model(
     backend: &mut dyn Backend,
     data: &Dataset,
     options: &ProfileOptions,
-    told: &mut (dyn FnMut(usize) + Send),
+    told: &mut (dyn FnMut(&[f64]) + Send),
 ) -> Result<MeasuredProfile, TrainError> {
     options.check(data)?;
     // candle computes on the pool of the thread that calls it.
@@ -81,7 +86,7 @@ pub fn profile_model(
     let iterations = measured.map_err(|source| TrainError::Backend { rank: 0, source })?;
     let profile = profile(name, backend, options, &iterations)?;
     profile.check().map_err(|error| TrainError::Options(format!("{name} has no profile: {error}")))?;
-    Ok(MeasuredProfile { profile, iterations: iterations.len() })
+    Ok(MeasuredProfile { profile, seconds: iterations.iter().map(IterationTimes::seconds).collect() })
 }
 
 impl ProfileOptions {
@@ -95,6 +100,18 @@ impl ProfileOptions {
             )));
         }
         self.optimizer.check().map_err(TrainError::Options)
+    }
+
+    /// What a profile says of itself that is the mean of so many iterations, together in so many starts.
+    fn source(&self, iterations: usize, starts: usize) -> String {
+        let of_starts = if starts > 1 { format!(" in each of {starts} starts") } else { String::new() };
+        format!(
+            "measured by paceline {}: mean of {iterations} iterations after {}{of_starts}, threads {}, {}",
+            env!("CARGO_PKG_VERSION"),
+            self.warm_up,
+            self.threads,
+            self.optimizer.name()
+        )
     }
 
     /// Are these iterations enough, which have taken so long?
@@ -156,7 +173,7 @@ impl<'a> Profiler<'a> {
     fn run(
         mut self,
         data: &Dataset,
-        told: &mut (dyn FnMut(usize) + Send),
+        told: &mut (dyn FnMut(&[f64]) + Send),
     ) -> Result<Vec<IterationTimes>, BackendError> {
         for _ in 0..self.options.warm_up {
             self.iterate(data)?;
@@ -166,7 +183,7 @@ impl<'a> Profiler<'a> {
             let iteration = self.iterate(data)?;
             seconds.push(iteration.seconds());
             iterations.push(iteration);
-            told(iterations.len());
+            told(&seconds);
         }
         Ok(iterations)
     }
@@ -245,19 +262,11 @@ fn profile(
     // However long it has taken now and then counts in the mean.
     let mean_s = seconds.iter().sum::<f64>() / seconds.len() as f64;
     let times = if typical.seconds() > 0.0 { mean_s / typical.seconds() } else { 1.0 };
-    let source = format!(
-        "measured by paceline {}: mean of {} iterations after {}, threads {}, {}",
-        env!("CARGO_PKG_VERSION"),
-        iterations.len(),
-        options.warm_up,
-        options.threads,
-        options.optimizer.name()
-    );
     let profile = Profile {
         schema: Profile::SCHEMA,
         model: name.to_owned(),
         device: options.device.clone(),
-        source,
+        source: options.source(iterations.len(), 1),
         local_batch: options.local_batch,
         tensors: backend.parameters().iter().enumerate().map(tensor).collect(),
         forward: typical.forward,
@@ -356,7 +365,7 @@ mod tests {
             is_certain && fits(&profile.forward, &expected.forward) && fits(&profile.backward, &expected.backward)
         });
         let found = found.expect("five times another profile");
-        assert_eq!(found.iterations, 7);
+        assert_eq!(found.seconds.len(), 7);
         assert_eq!(found.profile.ready_order(), expected.ready_order());
     }
 
@@ -368,7 +377,7 @@ mod tests {
             at_most: 6,
             budget: Duration::from_secs(budget_s),
         };
-        let iterations = |length| measured(&ProfileOptions { length, ..options() }).expect("it is measured").iterations;
+        let iterations = |length| measured(&ProfileOptions { length, ..options() }).expect("it is measured").seconds.len();
         assert_eq!((iterations(length(1e9, 60)), iterations(length(0.0, 60)), iterations(length(0.0, 0))), (3, 6, 3));
     }
 

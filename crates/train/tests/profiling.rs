@@ -20,9 +20,9 @@ fn measured(model: ModelName, options: &ProfileOptions) -> MeasuredProfile {
     let mut backend = model.build(&data.training, 1).unwrap();
     let mut told = Vec::new();
     let measured =
-        profile_model(model.name(), backend.as_mut(), &data.training, options, &mut |count| told.push(count));
+        profile_model(model.name(), backend.as_mut(), &data.training, options, &mut |seconds| told.push(seconds.len()));
     let measured = measured.unwrap();
-    assert_eq!(told, (1..=measured.iterations).collect::<Vec<_>>());
+    assert_eq!(told, (1..=measured.seconds.len()).collect::<Vec<_>>());
     measured
 }
 
@@ -32,8 +32,8 @@ fn name(profile: &Profile, tensor: usize) -> &str {
 
 #[test]
 fn a_perceptron_comes_to_its_layers_forwards_and_then_backwards() {
-    let MeasuredProfile { profile, iterations } = measured(ModelName::Mlp, &options(16));
-    assert_eq!((iterations, profile.local_batch, &*profile.model, profile.parameters()), (8, 16, "mlp", 101_770));
+    let MeasuredProfile { profile, seconds } = measured(ModelName::Mlp, &options(16));
+    assert_eq!((seconds.len(), profile.local_batch, &*profile.model, profile.parameters()), (8, 16, "mlp", 101_770));
     assert_eq!(profile.check(), Ok(()));
     let names = |order: Vec<usize>| order.into_iter().map(|tensor| name(&profile, tensor)).collect::<Vec<_>>();
     let forwards = ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"];

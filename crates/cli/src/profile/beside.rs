@@ -1,26 +1,39 @@
 //! Workers of a job on one host compute at the same time, and share its caches and its memory: what one of them takes is measured while as
-//! many others compute as there will be.
+//! many others compute as there will be, who note what it takes them.
 
-use std::env;
-use std::io::{BufRead, BufReader, Read, Write, stdin, stdout};
-use std::process::{Child, Command, Stdio, exit};
-use std::sync::mpsc::channel;
+use std::io::{BufRead, BufReader, Write, stdin, stdout};
+use std::process::{Child, ChildStdin, Stdio, exit};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::starts::ourselves;
 use crate::failure::Failure;
 
 /// The flag with which the others are started: they compute until nobody holds their input any more.
 pub const KEEP_BUSY: &str = "--keep-busy";
 
-/// What one of them says when it begins.
-const BEGINS: &str = "computing";
+/// What one of them says when it begins to compute.
+const COMPUTES: &str = "computing";
+/// What it is told when it is to note what its iterations take.
+const NOTE: &str = "note";
 
 /// The others need no longer to load a model.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// They need no longer to say what they have noted, and to end.
+const PATIENCE_AT_END: Duration = Duration::from_secs(10);
 
 /// Other workers, which compute as long as this is there.
-pub struct Others(Vec<Child>);
+pub struct Others(Vec<Other>);
+
+struct Other {
+    child: Child,
+    /// None once it has been told to end.
+    input: Option<ChildStdin>,
+    /// Line by line.
+    said: Receiver<String>,
+}
 
 impl Others {
     /// Starts so many with the arguments of this process, and waits until all of them compute.
@@ -28,61 +41,95 @@ impl Others {
     /// # Errors
     /// One cannot be started, ends, or takes too long.
     pub fn start(count: usize) -> Result<Others, Failure> {
+        // Those that have been started end with this, whatever becomes of the rest.
         let mut others = Others(Vec::new());
-        let program =
-            || env::current_exe().map_err(|error| Failure::failed("cannot find our own program").cause(error));
-        let (sender, begun) = channel();
         for number in 1..=count {
-            let mut command = Command::new(program()?);
-            command.args(env::args_os().skip(1)).arg(KEEP_BUSY).stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut child = command.spawn().map_err(|error| {
-                Failure::failed(format!("cannot start worker {number} beside this one")).cause(error)
-            })?;
-            let output = child.stdout.take();
-            others.0.push(child);
-            let sender = sender.clone();
-            thread::spawn(move || {
-                let mut line = String::new();
-                let read = output.map(|output| BufReader::new(output).read_line(&mut line));
-                // Nobody may be left to hear it.
-                _ = sender.send((number, matches!(read, Some(Ok(_))) && line.trim_end() == BEGINS));
-            });
+            others.0.push(Other::start(number)?);
         }
-        for _ in 0..count {
-            match begun.recv_timeout(PATIENCE) {
-                Ok((_, true)) => {}
-                Ok((number, false)) => {
-                    return Err(Failure::failed(format!("worker {number} beside this one ended before it computed"))
-                        .help("what it says stands above; with fewer --workers there is more memory for each"));
-                }
-                Err(_) => {
+        let until = Instant::now() + PATIENCE;
+        for (other, number) in others.0.iter().zip(1..) {
+            match other.said.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) if line == COMPUTES => {}
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
                     let seconds = PATIENCE.as_secs();
                     return Err(Failure::failed(format!("the other workers do not compute after {seconds} s"))
                         .help("measure with fewer --workers, or on a machine that is less busy"));
+                }
+                _ => {
+                    return Err(Failure::failed(format!("worker {number} beside this one ended before it computed"))
+                        .help("what it says stands above; with fewer --workers there is more memory for each"));
                 }
             }
         }
         Ok(others)
     }
-}
 
-impl Drop for Others {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // It may have ended by itself; either way it is gone afterwards.
-            _ = child.kill();
-            _ = child.wait();
+    /// From now on they note what their iterations take.
+    pub fn note(&mut self) {
+        for input in self.0.iter_mut().filter_map(|other| other.input.as_mut()) {
+            // One that has ended says nothing in the end.
+            _ = writeln!(input, "{NOTE}").and_then(|()| input.flush());
         }
+    }
+
+    /// Ends them: what iterations took since they noted it, by worker.
+    ///
+    /// # Errors
+    /// One has ended by itself, or does not say it.
+    pub fn end(mut self) -> Result<Vec<Vec<f64>>, Failure> {
+        self.0.iter_mut().for_each(|other| other.input = None);
+        let said = |(other, number): (&Other, usize)| {
+            let line = other.said.recv_timeout(PATIENCE_AT_END).ok();
+            line.and_then(|line| serde_json::from_str(&line).ok()).ok_or_else(|| {
+                Failure::failed(format!("worker {number} beside this one does not say what its iterations took"))
+                    .help("if it says why it ended, that stands above; measure again, with fewer --workers if memory is short")
+            })
+        };
+        self.0.iter().zip(1..).map(said).collect()
     }
 }
 
-/// One of the others says that it computes from here on, and ends when whoever has started it does. Beside it there are no more.
-pub fn keep_busy() -> Others {
-    thread::spawn(|| {
-        _ = stdin().read_to_end(&mut Vec::new());
+impl Other {
+    fn start(number: usize) -> Result<Other, Failure> {
+        let child = ourselves(KEEP_BUSY)?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| {
+            Failure::failed(format!("cannot start worker {number} beside this one")).cause(error)
+        })?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let (sender, said) = channel();
+        thread::spawn(move || {
+            let lines = output.into_iter().flat_map(|output| BufReader::new(output).lines()).map_while(Result::ok);
+            // Nobody may be left to hear it.
+            lines.map(|line| sender.send(line)).take_while(Result::is_ok).for_each(drop);
+        });
+        Ok(Other { child, input, said })
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // It may have ended by itself; either way it is gone afterwards.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// One of the others says that it computes from here on. When whoever has started it hangs up, it says what iterations took since it was
+/// told to note it, and ends. Gives what hears of each iteration.
+pub fn keep_busy() -> impl FnMut(&[f64]) + Send {
+    let noted = Arc::new(Mutex::new(Vec::new()));
+    let told = noted.clone();
+    thread::spawn(move || {
+        for line in stdin().lines().map_while(Result::ok) {
+            if line == NOTE {
+                noted.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            }
+        }
+        let noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever does not hear it has ended. Numbers: nothing in them can fail.
+        _ = writeln!(stdout(), "{}", serde_json::to_string(&*noted).unwrap_or_default());
         exit(0);
     });
-    // Whoever does not hear it has ended.
-    _ = writeln!(stdout(), "{BEGINS}").and_then(|()| stdout().flush());
-    Others(Vec::new())
+    _ = writeln!(stdout(), "{COMPUTES}").and_then(|()| stdout().flush());
+    move |seconds| told.lock().unwrap_or_else(PoisonError::into_inner).extend(seconds.last())
 }

@@ -20,6 +20,7 @@ pub struct Summary {
     local_batch: usize,
     extrapolated_from: Option<usize>,
     iterations: Option<usize>,
+    starts: Option<usize>,
     forward_s: f64,
     backward_s: f64,
     update_s: f64,
@@ -45,7 +46,7 @@ pub struct Summary {
 impl Summary {
     /// Of a profile.
     pub fn new(made: &Made) -> Summary {
-        let Made { profile, threads, iterations, iteration_s, waiting_s, peak_bytes } = made;
+        let Made { profile, threads, iterations, starts, iteration_s, waiting_s, peak_bytes } = made;
         let samples_per_s = profile.local_batch as f64 / profile.iteration_s();
         let memory = profile.memory.as_ref();
         Summary {
@@ -58,6 +59,7 @@ impl Summary {
             local_batch: profile.local_batch,
             extrapolated_from: profile.scaled_from(),
             iterations: *iterations,
+            starts: *starts,
             forward_s: profile.forward_s(),
             backward_s: profile.backward_s(),
             update_s: profile.update_s,

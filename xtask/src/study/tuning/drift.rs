@@ -85,7 +85,7 @@ fn judge(all: &[Measured]) -> Section {
         format!(
             "All-reduces in the lab, whose NICs fall from 1 Gbit/s to 200 Mbit/s while the world lives, and come back. The best of \
              the default and of what a search in each of the two networks has found takes turns with the tuner, which has rehearsed in the \
-             network as it was (for two seconds, or as long as 300 calls take). \"Recovered\": \
+             network as it was (for five seconds, or as long as 300 calls take). \"Recovered\": \
              calls after the change until 20 together took at most 5 % longer than the best, run by run. \"Over best\": totals \
              from the 100th call on, boundaries after every 4 calls included or not, mean over the runs (≤ {OVER_ORACLE_MAX} is demanded); \
              \"at first\": of calls 100 to 199 alone, boundaries included. \"Cut off\": a search's time was over before all were called, so \

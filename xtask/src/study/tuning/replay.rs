@@ -130,7 +130,7 @@ impl Replay {
 
 /// Measures and judges. What could not be measured is noted with its reason.
 pub fn run(place: &Place, all: &[Replay], database: &Path, left_out: &mut Table) -> Section {
-    let mut section = Section { tables: vec![table()], ..Section::default() };
+    let mut section = Section { tables: vec![table(all.iter().map(|replay| replay.runs).max().unwrap_or(RUNS))], ..Section::default() };
     let mut measured = Vec::new();
     for replay in all {
         eprintln!("{}: {} runs", replay.name, replay.runs);
@@ -246,12 +246,12 @@ impl Pair<'_> {
     }
 }
 
-fn table() -> Table {
+fn table(runs: usize) -> Table {
     Table::new(
         "Training in the lab",
         format!(
             "Times in ms, of an iteration on NICs of 1 Gbit/s; computation is replayed, half as long as communication at line rate. \
-             Runs without a tuner and with one take turns, {RUNS} of each; a tuned run begins with nothing, rehearses for at most \
+             Runs without a tuner and with one take turns, {runs} of each; a tuned run begins with nothing, rehearses for at most \
              {REHEARSAL_S} s, and learns for at most {LEARNING_MAX} iterations before the {ITERATIONS} that count. \"Exposed\": of an iteration, waiting for \
              communication. \"Its own trial\": iterations with and without what was learned, by turns within the last run. \
              \"Noise\": the first method against itself."
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(trials, ["8.0 % ± 1.0 % less", "no significant gain"]);
         let found: Vec<(&str, Option<bool>)> = pairs.iter().map(|pair| (&*pair.plain.method, pair.met())).collect();
         assert_eq!(found, [("wfbp-a2a", Some(true)), ("ddp", Some(false))]);
-        assert!(pairs.iter().all(|pair| pair.row().len() == table().columns.len()));
+        assert!(pairs.iter().all(|pair| pair.row().len() == table(RUNS).columns.len()));
         assert!(pairs[0].target().found.starts_with("0.909 (open: "), "{}", pairs[0].target().found);
         // A single run of each leaves everything open.
         let cells = [cell("ddp", &[100.0]), cell("ddp+tune", &[90.0])];
