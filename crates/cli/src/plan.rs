@@ -114,6 +114,7 @@ pub fn run(arguments: &PlanArguments, registry: &Registry) -> Result<ExitCode, F
         local_batches: local_batches(&arguments.local_batch, &profile)?,
         intervals: arguments.top,
         lossy: arguments.lossy,
+        messages: true,
         ..Space::of(registry.schedulers().clone(), strategy)
     };
     let changed_batch = local_batch.map_or_else(|| unchanged.local_batches.clone(), |batch| vec![batch]);

@@ -161,6 +161,7 @@ fn predicted(job: &Job<'_>, registry: &Registry) -> Result<(Strategy, Prediction
     let space = Space {
         local_batches: local_batch.into_iter().collect(),
         intervals: 1,
+        messages: true,
         ..Space::of(registry.schedulers().clone(), strategy.clone())
     };
     let answer = search(&Question { cluster, profile, workers, space: &space })?;

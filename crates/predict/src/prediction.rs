@@ -93,6 +93,22 @@ impl Prediction {
     }
 }
 
+impl Prediction {
+    /// Do formulas leave out of it what messages know?
+    pub(crate) fn knows_few_partitions(&self) -> bool {
+        self.extrapolated.iter().any(|doubt| doubt.starts_with(FEW_PARTITIONS))
+    }
+
+    /// The same where its messages take `iteration_s`: they know what formulas leave out.
+    pub(crate) fn by_message(self, iteration_s: f64) -> Prediction {
+        let mut found = self.with_iteration_s(iteration_s);
+        let told = found.extrapolated.len();
+        found.extrapolated.retain(|doubt| !doubt.starts_with(FEW_PARTITIONS));
+        found.estimates -= told - found.extrapolated.len();
+        found
+    }
+}
+
 /// What bounds an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -235,19 +251,35 @@ pub fn played_emulated(job: &Job<'_>, prediction: &Prediction) -> Result<Predict
     if job.cluster.hosts_of(job.workers) < 2 {
         return Err(PredictError::ByMessage("all workers are on a single host".into()));
     }
+    in_proportion(job, prediction, Sending::Emulated, EMULATED_MESSAGES_MAX)
+}
+
+/// Candidates of more messages are not played: seconds.
+const SETTLED_MESSAGES_MAX: usize = 50_000;
+
+/// The same where links are shared fairly, as switches and their ports are.
+///
+/// # Errors
+/// As [`predict_by_message`], with fewer messages.
+pub(crate) fn played_at_once(job: &Job<'_>, prediction: &Prediction) -> Result<Prediction, PredictError> {
+    in_proportion(job, prediction, Sending::AtOnce, SETTLED_MESSAGES_MAX)
+}
+
+/// A prediction that is by as much longer or shorter as messages take than formulas say of the same.
+fn in_proportion(
+    job: &Job<'_>,
+    prediction: &Prediction,
+    sending: Sending,
+    messages_max: usize,
+) -> Result<Prediction, PredictError> {
     let cluster = of_messages_only(&job.cluster.over(&job.strategy.protocol.name));
     let job = Job { cluster: &cluster, ..*job };
-    let played = predict_emulated(&job, &prediction.plan, EMULATED_MESSAGES_MAX)?;
+    let played = played(&job, &prediction.plan, sending, messages_max)?;
     if !played.left_out.is_empty() {
         return Err(PredictError::ByMessage(format!("messages say nothing of {}", played.left_out.join(", "))));
     }
     let formulas_s = estimate_plan(&job, &prediction.plan)?.iteration_s;
-    let mut found = prediction.clone().with_iteration_s(played.iteration_s * (prediction.iteration_s / formulas_s));
-    // Messages know what formulas leave out.
-    let told = found.extrapolated.len();
-    found.extrapolated.retain(|doubt| !doubt.starts_with(FEW_PARTITIONS));
-    found.estimates -= told - found.extrapolated.len();
-    Ok(found)
+    Ok(prediction.clone().by_message(played.iteration_s * (prediction.iteration_s / formulas_s)))
 }
 
 /// The cluster without constants that say nothing of messages.

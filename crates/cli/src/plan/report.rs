@@ -53,6 +53,8 @@ pub struct Report {
     /// None: they cannot be predicted.
     ddp: Option<DdpRow>,
     predictions: usize,
+    /// Of candidates, message by message.
+    played: usize,
     elapsed_us: f64,
     /// What is beyond what was measured.
     pub extrapolated: Vec<String>,
@@ -176,6 +178,7 @@ impl Report {
             priced: epoch.price_per_host_hour.is_some(),
             ddp: explanation.ddp.as_ref().map(DdpRow::of),
             predictions: answer.predictions,
+            played: answer.played,
             elapsed_us: elapsed.as_secs_f64() * 1e6,
             extrapolated: best.prediction.extrapolated.clone(),
         }
@@ -283,6 +286,10 @@ impl fmt::Display for Report {
         if let Some(unchanged) = self.unchanged_samples_per_s {
             let mark = mark(&self.unchanged_extrapolated);
             writeln!(f, "- Without what --what-if changes the best strategy reaches {unchanged:.1} samples/s{mark}")?;
+        }
+        if self.played > 0 {
+            let (candidates, were) = (plural(self.played, "candidate"), if self.played == 1 { "was" } else { "were" });
+            writeln!(f, "- {candidates} {were} played message by message, as formulas know too little of servers with few partitions")?;
         }
         for doubt in &self.extrapolated {
             writeln!(f, "- Extrapolated: {doubt}")?;

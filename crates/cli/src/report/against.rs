@@ -6,7 +6,7 @@ use super::bars::number;
 
 /// What the marks are.
 pub const LEGEND: &str = "Samples/s of all workers together, both axes logarithmic. Circle: all-to-all; square: parameter \
-    server; colours are those of the methods below; the bar through it is the interval of the prediction, where it has one. On the dashed line predicted and \
+    server; hollow: extrapolated; colours are those of the methods below; the bar through it is the interval of the prediction, where it has one. On the dashed line predicted and \
     measured are equal; between the thin ones they differ by less than 5 %.";
 
 /// A cell.
@@ -19,6 +19,8 @@ pub struct Mark {
     pub class: &'static str,
     /// A square, and not a circle.
     pub served: bool,
+    /// Hollow: the prediction is beyond what was measured.
+    pub beyond: bool,
     /// Shown when it is pointed at.
     pub title: String,
 }
@@ -52,9 +54,10 @@ pub fn draw(marks: &[Mark], width: f64) -> Svg {
             let ends = format!("M{:.1} {least:.1}h6M{:.1} {most:.1}h6", x - 3.0, x - 3.0);
             svg.path(&format!("M{x:.1} {least:.1}V{most:.1}{ends}"), "whisker");
         }
+        let class = if mark.beyond { format!("curve {} hollow", mark.class) } else { mark.class.to_owned() };
         match mark.served {
-            true => svg.rect([x - RADIUS, y - RADIUS, 2.0 * RADIUS, 2.0 * RADIUS], mark.class, &mark.title),
-            false => svg.circle([x, y, RADIUS], mark.class, &mark.title),
+            true => svg.rect([x - RADIUS, y - RADIUS, 2.0 * RADIUS, 2.0 * RADIUS], &class, &mark.title),
+            false => svg.circle([x, y, RADIUS], &class, &mark.title),
         }
     }
     svg.reach(TOP + side + BOTTOM);
@@ -138,7 +141,7 @@ mod tests {
     use super::*;
 
     fn mark(measured: f64, predicted: [f64; 3], served: bool) -> Mark {
-        Mark { measured, predicted, class: "wfbp", served, title: "a cell".to_owned() }
+        Mark { measured, predicted, class: "wfbp", served, beyond: served, title: "a cell".to_owned() }
     }
 
     #[test]
@@ -153,6 +156,7 @@ mod tests {
             let page = draw(&marks, width).in_page("", "x");
             assert_eq!((page.matches("<circle").count(), page.matches("<rect").count()), (2, 1), "{page}");
             assert_eq!(page.matches("class=\"whisker\"").count(), 2, "{page}");
+            assert_eq!(page.matches("class=\"curve wfbp hollow\"").count(), 1, "{page}");
             assert_eq!(page.matches("class=\"linear\"").count(), 1);
         }
         // Nothing to show is no reason to fail.

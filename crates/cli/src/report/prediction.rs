@@ -166,18 +166,21 @@ fn marks_of(panel: &Panel) -> Vec<Mark> {
     let mark = |(group, row): (&Group, &Row)| {
         let (predicted, result) = (row.predicted.as_ref()?, row.result.as_ref()?);
         let (rate, measured) = (predicted.samples_per_s, result.samples_per_s.mean);
+        let beyond = !predicted.extrapolated.is_empty();
         let title = format!(
-            "{}, {}: predicted {}, measured {}",
+            "{}, {}: predicted {}, measured {}{}",
             place(panel, group),
             row.method,
             number(rate),
-            number(measured)
+            number(measured),
+            if beyond { ", extrapolated" } else { "" }
         );
         Some(Mark {
             measured,
             predicted: [predicted.samples_per_s_low, rate, predicted.samples_per_s_high],
             class: colour(&row.method),
             served: row.shards > 0,
+            beyond,
             title,
         })
     };
@@ -235,7 +238,7 @@ fn cells_of(group: &Group) -> Vec<CellView> {
         let dash = || "–".to_owned();
         let interval = [predicted.samples_per_s_low, predicted.samples_per_s_high].map(number);
         let numbers = vec![
-            number(predicted.samples_per_s),
+            number(predicted.samples_per_s) + if predicted.extrapolated.is_empty() { "" } else { " *" },
             interval.join(" to "),
             result.map_or_else(dash, |result| number(result.samples_per_s.mean)),
             row.prediction_error.map_or_else(dash, |error| format!("{:+.1} %", 100.0 * error)),
@@ -245,8 +248,8 @@ fn cells_of(group: &Group) -> Vec<CellView> {
             number(1e3 * predicted.exposed_communication_s),
             result.map_or_else(dash, |result| number(1e3 * result.exposed_communication_s)),
         ];
-        let limit = [predicted.bottleneck.clone()];
-        let remarks: Vec<String> = limit.into_iter().chain(predicted.extrapolated.iter().cloned()).collect();
+        let extrapolated = predicted.extrapolated.iter().map(|doubt| format!("* extrapolated: {doubt}"));
+        let remarks: Vec<String> = std::iter::once(predicted.bottleneck.clone()).chain(extrapolated).collect();
         Some(CellView { method: row.method.clone(), numbers, remarks: remarks.join("; ") })
     };
     group.rows.iter().filter_map(cell).collect()

@@ -86,6 +86,9 @@ pub struct Space {
     /// So many candidates get the interval of their prediction, [the best of each kind](Answer::best_of_each_kind); others
     /// have it collapsed to a point.
     pub intervals: usize,
+    /// Shall the first candidate be played message by message where formulas know too little of it, and the next one, until one is the
+    /// first of which that is not so? (`few partitions` of [`Prediction::extrapolated`]: servers take longer with them than formulas say.)
+    pub messages: bool,
 }
 
 /// Enough for a bucket-by-bucket look at a model of a few hundred tensors.
@@ -120,6 +123,7 @@ impl Space {
             lossy: false,
             effort: EFFORT,
             intervals: INTERVALS,
+            messages: false,
         }
     }
 }
@@ -135,6 +139,8 @@ pub struct Answer {
     pub left_out: Vec<LeftOut>,
     /// How many plans were predicted; what operations cost by themselves not counted.
     pub predictions: usize,
+    /// How many candidates were played message by message ([`Space::messages`]).
+    pub played: usize,
     /// Where everything was open for which the cluster has room: what of it a world has in which `strategy=auto` chooses. None: the
     /// question has said what is there.
     pub world: Option<OpenWorld>,
@@ -152,6 +158,8 @@ pub struct Candidate {
     /// By which share at most a plan on the same way could be predicted to be shorter than this one: its distance from the
     /// bound. 0 is proof that none is.
     pub gap: f64,
+    /// Seconds of its iteration, if messages have said it.
+    by_message_s: Option<f64>,
 }
 
 /// A way to communicate that was not looked at, or a schedule on it.
@@ -347,7 +355,7 @@ impl Found {
         // But for rounding.
         let gap = gap.max(0.0);
         let local_batch = way.subject.profile.local_batch;
-        let new = Candidate { strategy, local_batch, prediction, gap };
+        let new = Candidate { strategy, local_batch, prediction, gap, by_message_s: None };
         match self.candidates.iter_mut().find(|known| known.is_like(&new)) {
             Some(known) if known.prediction.iteration_s * (1.0 - TIE) <= new.prediction.iteration_s => {}
             Some(known) => *known = new,
@@ -375,7 +383,8 @@ impl Found {
                 reason: reason.unwrap_or_else(|| "there is nothing to choose from".to_owned()),
             });
         }
-        let mut answer = Answer { candidates, left_out, predictions, world };
+        let played = if question.space.messages { played::settle(&mut candidates, question) } else { 0 };
+        let mut answer = Answer { candidates, left_out, predictions, played, world };
         for (number, place) in answer.first_of_each_kind().into_iter().take(question.space.intervals).enumerate() {
             let candidate = &mut answer.candidates[place];
             candidate.prediction = candidate.predict(question)?;
@@ -434,9 +443,11 @@ impl Candidate {
 
     /// The same prediction, with its interval and its timeline.
     fn predict(&self, question: &Question) -> Result<Prediction, PredictError> {
-        let Question { cluster, profile, workers, .. } = *question;
-        let job = Job { cluster, profile, strategy: &self.strategy, workers, local_batch: Some(self.local_batch) };
-        predict_plan(&job, &self.prediction.plan)
+        let predicted = predict_plan(&self.job(question), &self.prediction.plan)?;
+        Ok(match self.by_message_s {
+            Some(iteration_s) => predicted.by_message(iteration_s),
+            None => predicted,
+        })
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct Chosen {
     pub(crate) tried: Vec<Option<Predicted>>,
     /// Why it is the best one.
     pub(crate) reasons: Vec<String>,
-    /// What was measured and is not believed.
+    /// What was measured and is not believed, and what of the prediction is beyond what was measured.
     pub(crate) doubts: Vec<String>,
 }
 
@@ -232,11 +232,6 @@ impl Chosen {
     pub(crate) fn plus_passes(self, seconds: f64) -> Chosen {
         let tried = self.tried.into_iter().map(|predicted| Some(predicted?.plus(seconds))).collect();
         Chosen { predicted: self.predicted.plus(seconds), tried, ..self }
-    }
-
-    /// Why it is taken, and what is to be doubted.
-    pub(crate) fn why(&self) -> Vec<String> {
-        [&self.reasons[..], &self.doubts[..]].concat()
     }
 }
 

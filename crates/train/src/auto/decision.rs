@@ -30,6 +30,9 @@ pub struct Decision {
     pub expected_iteration_s: f64,
     /// Why this plan.
     pub reasons: Vec<String>,
+    /// What of the prediction is beyond what was measured, and what was measured and is not believed.
+    #[serde(default)]
+    pub doubts: Vec<String>,
     /// Seconds of an iteration under it, as measured: the median of a few at a time, of the slowest rank, and of those the mean.
     /// None if it did not run long enough.
     pub measured_iteration_s: Option<f64>,
@@ -61,6 +64,7 @@ impl Decision {
             predicted_high_s: predicted.high_s,
             expected_iteration_s: expected_s,
             reasons,
+            doubts: Vec::new(),
             measured_iteration_s: None,
         }
     }
@@ -88,14 +92,15 @@ impl Decision {
 /// What, and why.
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Decision { iteration, strategy, predicted_iteration_s, expected_iteration_s, reasons, .. } = self;
+        let Decision { iteration, strategy, predicted_iteration_s, expected_iteration_s, reasons, doubts, .. } = self;
         let (ms, expected_ms) = (1e3 * predicted_iteration_s, 1e3 * expected_iteration_s);
         let what = if self.changed { "runs" } else { "goes on with" };
         write!(f, "auto: from iteration {iteration} on {what} {strategy}, predicted {ms:.2} ms an iteration")?;
         if expected_iteration_s != predicted_iteration_s {
             write!(f, " (expected after what was measured: {expected_ms:.2} ms)")?;
         }
-        reasons.iter().try_for_each(|reason| write!(f, "; {reason}"))
+        reasons.iter().try_for_each(|reason| write!(f, "; {reason}"))?;
+        doubts.iter().try_for_each(|doubt| write!(f, "; in doubt: {doubt}"))
     }
 }
 
@@ -173,12 +178,14 @@ mod tests {
         decisions.measured(0.040);
         assert_eq!(outcome(&decisions).as_deref(), Some("predicted 20.00 ms, measured 28.00 ms: it did not come true"));
         // One that stays is judged by what is predicted of it, not by what it took.
-        decisions.add(Decision::of(48, &plan(), false, (predicted, 0.030), reasons()));
+        let doubts = vec!["nobody knows".to_owned()];
+        decisions.add(Decision { doubts, ..Decision::of(48, &plan(), false, (predicted, 0.030), reasons()) });
         decisions.measured(0.030);
         let kept = &decisions.all()[1];
         assert!(
             kept.to_string().contains("predicted 20.00 ms an iteration (expected after what was measured: 30.00 ms)")
         );
+        assert!(kept.to_string().ends_with("; bsp-a2a would take 20.00 ms; in doubt: nobody knows"), "{kept}");
         assert_eq!(kept.came_true(), Some(false));
         let undilated = decisions.all()[0].clone().undilated(2.0, 0.010);
         assert_eq!((undilated.predicted_iteration_s, undilated.came_true()), (0.010, Some(true)));

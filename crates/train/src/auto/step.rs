@@ -15,6 +15,8 @@ pub(crate) struct Step {
     pub(crate) expected_s: f64,
     /// Why.
     pub(crate) reasons: Vec<String>,
+    /// What of the prediction is to be doubted.
+    pub(crate) doubts: Vec<String>,
 }
 
 impl Step {
@@ -25,29 +27,30 @@ impl Step {
         let found_s = chosen.predicted.seconds;
         let tried = experience.plans();
         let course = experience.course(running, &seconds, &chosen.plan, found_s);
-        let take = |expected_s| {
+        let doubts = chosen.doubts.clone();
+        let take = |expected_s, doubts| {
             let (plan, predicted) = (Some(chosen.plan.clone()), Some(chosen.predicted));
-            Step { plan, predicted, expected_s, reasons: chosen.why() }
+            Step { plan, predicted, expected_s, reasons: chosen.reasons.clone(), doubts }
         };
         match (measured_s, course) {
-            (None, _) => take(found_s),
-            (_, Course::Take(expected_s)) => take(expected_s),
+            (None, _) => take(found_s, doubts),
+            (_, Course::Take(expected_s)) => take(expected_s, doubts),
             (_, Course::GoBack(place, expected_s)) => {
                 let reasons = vec!["it was faster than what ran since".to_owned()];
                 let (plan, predicted) = (Some(tried[place].clone()), chosen.tried[place]);
-                Step { plan, predicted, expected_s, reasons: [reasons, chosen.doubts.clone()].concat() }
+                Step { plan, predicted, expected_s, reasons, doubts }
             }
             (Some(measured_s), Course::Stay) => {
                 let predicted = experience.place(running).and_then(|place| chosen.tried[place]);
-                let reasons = why_stay(running, predicted, chosen);
-                Step { plan: None, predicted, expected_s: measured_s, reasons }
+                let reasons = vec![why_stay(running, predicted, chosen)];
+                Step { plan: None, predicted, expected_s: measured_s, reasons, doubts }
             }
         }
     }
 
     /// The plan that runs stays, of which nothing is predicted: no other one could be looked for.
     pub(crate) fn staying(measured_s: f64, reasons: Vec<String>) -> Step {
-        Step { plan: None, predicted: None, expected_s: measured_s, reasons }
+        Step { plan: None, predicted: None, expected_s: measured_s, reasons, doubts: Vec::new() }
     }
 
     /// For the record. `plan`: what runs from this iteration on.
@@ -56,16 +59,17 @@ impl Step {
         // What cannot be predicted is expected all the same.
         let exactly = Predicted { seconds: expected_s, low_s: expected_s, high_s: expected_s };
         let predicted = (self.predicted.unwrap_or(exactly), expected_s);
-        Decision::of(iteration, plan, self.plan.is_some(), predicted, self.reasons.clone())
+        let decision = Decision::of(iteration, plan, self.plan.is_some(), predicted, self.reasons.clone());
+        Decision { doubts: self.doubts.clone(), ..decision }
     }
 }
 
 /// Why a plan stays, of which so much is predicted: what the best other one would save. Not in seconds: a decision is also told of a
 /// run that everything is slowed in.
-fn why_stay(running: &Plan, predicted: Option<Predicted>, chosen: &Chosen) -> Vec<String> {
+fn why_stay(running: &Plan, predicted: Option<Predicted>, chosen: &Chosen) -> String {
     let is_same = chosen.plan.buckets == running.buckets && chosen.plan.strategy == running.strategy;
     let saved = predicted.map(|predicted| 1.0 - chosen.predicted.seconds / predicted.seconds);
-    let why = match saved {
+    match saved {
         _ if is_same || saved.is_some_and(|saved| saved < AS_FAST) => {
             "no other plan is predicted to be faster".to_owned()
         }
@@ -73,6 +77,5 @@ fn why_stay(running: &Plan, predicted: Option<Predicted>, chosen: &Chosen) -> Ve
             format!("the best other one, {}, is predicted to save {:.1} %", chosen.plan.strategy, 100.0 * saved)
         }
         None => format!("what runs cannot be predicted; the best other one is {}", chosen.plan.strategy),
-    };
-    [vec![why], chosen.doubts.clone()].concat()
+    }
 }

@@ -84,7 +84,7 @@ impl Conduct<'_> {
             let dilate = self.options.dilate;
             choice.abandoned.push(before.undilated(dilate, measured_s / dilate));
         } else {
-            choice.stay(step.reasons);
+            choice.stay(step);
         }
         self.choice = Some(choice);
         Ok(changed)
@@ -149,8 +149,14 @@ impl Choice {
     }
 
     /// The plan stays, for these reasons.
-    fn stay(&mut self, reasons: Vec<String>) {
-        self.decision.reasons.extend(reasons);
+    fn stay(&mut self, step: Step) {
+        self.decision.reasons.extend(step.reasons);
+        // Most have been told already.
+        for doubt in step.doubts {
+            if !self.decision.doubts.contains(&doubt) {
+                self.decision.doubts.push(doubt);
+            }
+        }
         self.stays = true;
     }
 }
@@ -329,9 +335,9 @@ mod tests {
         };
         let step = crate::auto::Step::after(&chosen, &mut choice.experience, &plan(), Some(2.0));
         assert!(step.plan.is_none() && step.expected_s == 2.0, "{step:?}");
-        choice.stay(step.reasons);
-        let told = ["it was the best", "no other plan is predicted to be faster", "nobody knows"];
-        assert_eq!(choice.decision.reasons, told);
+        choice.stay(step);
+        assert_eq!(choice.decision.reasons, ["it was the best", "no other plan is predicted to be faster"]);
+        assert_eq!(choice.decision.doubts, ["nobody knows"]);
         assert!(!choice.is_off(&[2.0]), "a further search would find nothing else");
         let slowed = choice.undilated(4.0, 0.5);
         assert_eq!((slowed.predicted_iteration_s, slowed.came_true()), (0.25, Some(false)));

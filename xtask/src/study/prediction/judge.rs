@@ -347,6 +347,7 @@ pub mod samples {
             predicted_high_s: 1.1 * predicted_s,
             expected_iteration_s: predicted_s,
             reasons: vec!["the best of 230 predicted plans".to_owned()],
+            doubts: Vec::new(),
             measured_iteration_s,
         }
     }

@@ -77,6 +77,7 @@ mod tests {
             predicted_high_s: 0.1,
             expected_iteration_s: 0.1,
             reasons: Vec::new(),
+            doubts: Vec::new(),
             measured_iteration_s: None,
         };
         let mut record = samples::record(Cell { shards: 4, ..cell(&setting("cnn"), "auto", 4) }, &[0.1, 0.1]);

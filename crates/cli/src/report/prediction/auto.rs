@@ -64,13 +64,19 @@ impl DecisionView {
         DecisionView {
             strategy: decision.strategy.clone(),
             iteration: decision.iteration,
-            why: decision.reasons.join("; "),
+            why: why(decision),
             predicted: format!("{} ({interval}){expected}", ms(*predicted_iteration_s)),
             measured: decision.measured_iteration_s.map_or_else(|| "–".to_owned(), ms),
             came_true: came_true(decision).unwrap_or_else(|| "–".to_owned()),
             again: end.map_or_else(|| "no".to_owned(), |end| format!("yes, from iteration {end} on")),
         }
     }
+}
+
+/// And what of it is to be doubted.
+fn why(decision: &Decision) -> String {
+    let doubts = decision.doubts.iter().map(|doubt| format!("in doubt: {doubt}"));
+    decision.reasons.iter().cloned().chain(doubts).collect::<Vec<String>>().join("; ")
 }
 
 fn ms(seconds: f64) -> String {
@@ -126,6 +132,7 @@ pub mod tests {
             predicted_high_s: 1.1 * predicted_s,
             expected_iteration_s: predicted_s,
             reasons: vec!["the best of 230 predicted plans".to_owned(), "2 others would be no slower".to_owned()],
+            doubts: Vec::new(),
             measured_iteration_s,
         }
     }

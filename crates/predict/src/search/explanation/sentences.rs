@@ -86,11 +86,13 @@ fn certainty(question: &Question, best: &Candidate) -> Option<String> {
     if best.gap < INDIFFERENT {
         return Some(format!("No plan at all on arch={arch}{over} can be more than {percent:.1} % shorter"));
     }
+    // Without any effort nothing is improved.
+    let searched = match question.space.effort {
+        0 => "Plans that overlap were not searched bucket by bucket, as `paceline plan` does",
+        _ => "Plans that overlap were searched by a heuristic, bucket by bucket",
+    };
     (asked.schedule.name == "auto").then(|| {
-        format!(
-            "Plans that overlap were searched by a heuristic, bucket by bucket: one on arch={arch}{over} could be shorter, but by no \
-             more than {percent:.1} %"
-        )
+        format!("{searched}: one on arch={arch}{over} could be shorter, but by no more than {percent:.1} %")
     })
 }
 
