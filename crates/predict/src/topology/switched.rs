@@ -95,3 +95,27 @@ fn spread(seed: u64, from: usize, to: usize) -> u32 {
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (hash >> 32) as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of f flows that a hash puts on m paths the fullest has f/m + √(2·f/m·ln m), for many more flows than paths: Raab and Steger, "Balls
+    /// into bins: a simple and tight analysis" (RANDOM 1998, theorem 1). That is where their number tends to, and somewhat more than they
+    /// are in the mean.
+    #[test]
+    fn the_fullest_of_paths_that_a_hash_chooses_has_as_many_flows_as_balls_in_the_fullest_bin() {
+        for (hosts, paths) in [(24, 8), (40, 16), (64, 32)] {
+            let pairs = || (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to))).filter(|(from, to)| from != to);
+            let fullest = |seed| {
+                let mut flows = vec![0_usize; paths];
+                pairs().for_each(|(from, to)| flows[spread(seed, from, to) as usize % paths] += 1);
+                flows.into_iter().max().unwrap_or(0) as f64
+            };
+            let mean = (0..200).map(fullest).sum::<f64>() / 200.0;
+            let each = pairs().count() as f64 / paths as f64;
+            let expected = each + (2.0 * each * (paths as f64).ln()).sqrt();
+            assert!(mean < expected && mean > 0.9 * expected, "{hosts} hosts, {paths} paths: {mean}, {expected}");
+        }
+    }
+}
