@@ -1,12 +1,13 @@
 //! Whole iterations in this world, by workers that compute and begin operations as the runtime's `Dispatcher` says, and whose engines carry
 //! them; and what is predicted of the same plan, by formulas and message by message.
 //!
-//! Links share nothing here, so operations are rings: there each port has one rank to send to and one to hear from in the simulator, too.
+//! Where links share nothing, operations are rings: there each port has one rank to send to and one to hear from in the simulator, too. Where
+//! they share their ranks' ports, as emulated links do, operations are what many ranks meet in: servers, and everybody's parts at once.
 
 use paceline_collective::registry::find;
 use paceline_collective::{Topology, WINDOW, select};
 use paceline_plan::{Cluster, CollectiveKind, OperationNumber, Plan, Profile, ProfileTensor, Protocol, Step, TensorId};
-use paceline_predict::{Job, estimate, predict_by_message};
+use paceline_predict::{EMULATED_MESSAGES_MAX, Job, estimate, predict_by_message, predict_emulated};
 use paceline_schedule::Dispatcher;
 use paceline_strategy::{Registry, Strategy};
 
@@ -139,35 +140,44 @@ fn key(pass: u64, operation: OperationNumber, operations: usize) -> u64 {
     pass * operations as u64 + operation as u64
 }
 
-/// A ring for each operation of a plan, in the tiles that the runtime would choose.
-fn calls(plan: &Plan, cluster: &Cluster, ranks: usize) -> Vec<Call> {
-    let ring = find(CollectiveKind::AllReduce, "ring").expect("it is in the registry");
-    let topology = Topology::regular(ranks, 1);
-    let counted = cluster.counted_costs_among(ranks);
+/// Each operation of a plan: an all-reduce by the algorithm that its strategy names, or a push to its server and a pull from it; in the
+/// tiles that the runtime would choose. Servers' ranks stand behind the workers'.
+fn calls(plan: &Plan, cluster: &Cluster, workers: usize) -> Vec<Call> {
+    let all_reduce = strategy(&plan.strategy).arch.word(0).unwrap_or("direct").to_owned();
+    let counted = cluster.counted_costs_among(workers);
     let call = |(bucket, partition): (usize, &paceline_plan::Partition)| {
         let elements = partition.elements.len();
-        let (kind, name) = (CollectiveKind::AllReduce, ring.name());
+        let (kind, name, ranks) = match partition.shard {
+            Some(_) => (CollectiveKind::PushPull, "direct", workers + 1),
+            None => (CollectiveKind::AllReduce, &*all_reduce, workers),
+        };
+        let algorithm = find(kind, name).expect("it is in the registry");
+        let topology = Topology::regular(ranks, 1);
         let choice = select::cheapest(kind, &topology, 4 * elements, &counted, |other| other.name() == name);
-        let tile_elements = choice.expect("a ring").tile_bytes / 4;
+        let tile_elements = choice.expect("the algorithm").tile_bytes / 4;
+        let server = partition.shard.map(|shard| workers + shard);
+        let group: Vec<usize> = (0..workers).chain(server).collect();
         Call {
             tile_elements: tile_elements.min(elements),
             window: WINDOW as u32,
             priority: plan.worker_priority(bucket),
             // No message waits for a grant.
             protocols: [Protocol::Eager; 2],
-            ..Call::placed(ring, &topology, elements, 0)
+            ..Call::placed(algorithm, &topology, elements, ranks - 1).of_group(&group)
         }
     };
     plan.partitions().map(call).collect()
 }
 
-/// Seconds of the last iteration here. All sums must be right.
-fn executed_s(plan: &Plan, profile: &Profile, cluster: &Cluster, ranks: usize) -> f64 {
-    let setup = WIRE.setup(ranks);
+/// Seconds of the last iteration here, on links that share ports or nothing. All sums must be right.
+fn executed_s(plan: &Plan, profile: &Profile, cluster: &Cluster, workers: usize, ports: bool) -> f64 {
+    let setup = WIRE.setup(workers + plan.shards);
     // What is urgent is behind no more than one message.
-    let mut world = World::new(Setup { link: LinkModel { unsent_bytes_max: 1, ..setup.link.clone() }, ..setup });
-    let mut workers: Vec<Worker> = (0..ranks).map(|_| Worker::new(plan, profile)).collect();
-    let calls = calls(plan, cluster, ranks);
+    let mut world = World::new(Setup { link: LinkModel { unsent_bytes_max: 1, ports, ..setup.link.clone() }, ..setup });
+    let calls = calls(plan, cluster, workers);
+    let mut workers: Vec<Worker> = (0..workers).map(|_| Worker::new(plan, profile)).collect();
+    // Pushes and pulls that their servers have begun.
+    let mut served = 0;
     let call = |pass: u64, operation: OperationNumber| Call {
         operation: key(pass, operation, calls.len()),
         ..calls[operation].clone()
@@ -178,6 +188,15 @@ fn executed_s(plan: &Plan, profile: &Profile, cluster: &Cluster, ranks: usize) -
             worker.hear(&world.nodes[rank], calls.len());
             for operation in worker.go_on(now) {
                 world.post_at(now, rank, &call(worker.passes, operation));
+            }
+            // A server has opened all partitions of an iteration before anybody pushes one.
+            while served < worker.passes {
+                served += 1;
+                let of_servers = (0..calls.len()).filter(|&operation| calls[operation].kind == CollectiveKind::PushPull);
+                of_servers.for_each(|operation| {
+                    let call = call(served, operation);
+                    world.post_at(now, call.world() - 1, &call);
+                });
             }
         }
         let computed = workers.iter().map(|worker| worker.busy_until).filter(|&until| until > now).min();
@@ -213,7 +232,7 @@ fn iterations_take_as_long_as_is_predicted() {
                 Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers: ranks, local_batch: None };
             let predicted = estimate(&job).expect("a prediction");
             let played_s = predict_by_message(&job, &predicted.plan).expect("an iteration").iteration_s;
-            let executed_s = executed_s(&predicted.plan, &profile, &cluster, ranks);
+            let executed_s = executed_s(&predicted.plan, &profile, &cluster, ranks, false);
             let predicted_s = predicted.iteration_s;
             println!("{text}, {ranks} ranks: {executed_s} s, predicted {predicted_s} s, by message {played_s} s");
             for (what, seconds) in [("predicted", predicted_s), ("by message", played_s)] {
@@ -226,5 +245,31 @@ fn iterations_take_as_long_as_is_predicted() {
                 assert!(executed_s < 0.9 * *after_backward_s, "{text}, {ranks} ranks: nothing overlaps");
             }
         }
+    }
+}
+
+/// Where ranks share a port for all that they send, and one for all that they are sent, as hosts on emulated links do: servers, whose
+/// ports all workers meet at, and all-reduces in which everybody sends to everybody.
+#[test]
+fn iterations_on_shared_ports_take_as_long_as_their_messages() {
+    let profile = profile();
+    for (text, workers, shards) in [
+        ("schedule=none,arch=a2a:direct-scatter", 4, 0),
+        ("schedule=wfbp,arch=a2a:direct-scatter", 4, 0),
+        ("schedule=wfbp,arch=a2a:halving-doubling", 4, 0),
+        ("schedule=none,arch=ps:1:64KiB:dedicated", 2, 1),
+        ("schedule=wfbp,arch=ps:2:64KiB:dedicated", 3, 2),
+        ("schedule=wfbp,arch=ps:3:64KiB:dedicated", 3, 3),
+    ] {
+        let (mut cluster, strategy) = (Cluster::of_network(WIRE.model(), workers, 1), strategy(text));
+        cluster.server_hosts = shards;
+        let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers, local_batch: None };
+        let predicted = estimate(&job).expect("a prediction");
+        let played = predict_emulated(&job, &predicted.plan, EMULATED_MESSAGES_MAX).expect("an iteration");
+        let executed_s = executed_s(&predicted.plan, &profile, &cluster, workers, true);
+        let (predicted_s, played_s) = (predicted.iteration_s, played.iteration_s);
+        println!("{text}, {workers} workers: {executed_s} s, predicted {predicted_s} s, by message {played_s} s");
+        let ratio = executed_s / played_s;
+        assert!((ratio - 1.0).abs() < 0.02, "{text}, {workers} workers: {executed_s} s, by message {played_s} s");
     }
 }

@@ -21,6 +21,10 @@ pub struct LinkModel {
     /// Once in so many pieces, a stream stalls, for so long.
     pub stall_once_in: u64,
     pub stall: std::ops::Range<u64>,
+    /// A rank has one port for all that it sends and one for all that it is sent, each as fast as a link, and each serves first what came
+    /// first: a frame takes its turn at its sender's, when it begins to leave at its receiver's, and the next one of its link when it
+    /// has passed both. Else links share nothing.
+    pub ports: bool,
 }
 
 /// A frame that has not left completely.
@@ -61,6 +65,8 @@ pub struct Stream {
     pub arriving: Option<Arriving>,
     /// A step of the sender is scheduled.
     pub moving: bool,
+    /// The frame at the head has its turn at the sender's port.
+    pub has_turn: bool,
     pub last_arrival: u64,
     pub goodbyes: usize,
 }

@@ -46,6 +46,7 @@ impl Setup {
                 streams: 1,
                 stall_once_in: 0,
                 stall: 0..1,
+                ports: false,
             },
             traits: vec![LinkTraits::default()],
             work: 100..200,
@@ -81,6 +82,7 @@ impl Setup {
                 streams: random.pick(&[1, 1, 2, 3]),
                 stall_once_in: random.pick(&[0, 50, 400]),
                 stall: 1000..3_000_000,
+                ports: false,
             },
             traits: match random.below(3) {
                 0 => vec![traits[0]],

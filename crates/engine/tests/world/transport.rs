@@ -74,6 +74,9 @@ impl World {
             let stall = self.random.within(self.setup.link.stall.clone());
             return self.at(self.now + stall, Event::Send { from, to, stream });
         }
+        if self.setup.link.ports && !self.has_turn(from, to, stream) {
+            return;
+        }
         let cut = self.random.within(self.setup.link.cut.clone()) as usize;
         let latency = self.random.within(self.setup.link.latency.clone());
         let n = self.nodes.len();
@@ -98,7 +101,11 @@ impl World {
         let (ticket, access) = (frame.ticket, frame.access);
         let wire = bytes + if header.is_some() { HEADER_BYTES } else { 0 };
         let took = 1 + wire as u64 * 1000 / self.setup.link.bytes_per_microsecond;
-        let arrival = (self.now + took + latency).max(state.last_arrival);
+        let passed = match self.setup.link.ports {
+            true => pass(&mut self.ports[to][1], self.now, took) + took,
+            false => self.now + took,
+        };
+        let arrival = (passed + latency).max(state.last_arrival);
         state.last_arrival = arrival;
         state.pieces.push_back(Piece { header, bytes: content, last });
         if last {
@@ -106,7 +113,7 @@ impl World {
             link.unsent -= HEADER_BYTES + total;
         }
         self.at(arrival, Event::Arrive { from, to, stream });
-        self.at(self.now + took, Event::Send { from, to, stream });
+        self.at(passed, Event::Send { from, to, stream });
         if last && let Some(ticket) = ticket {
             let rest = self.random.within(0..2000);
             self.at(self.now + took + rest, Event::Ticket { rank: from, ticket, access });
@@ -114,6 +121,26 @@ impl World {
             // There is room again; whoever has waited for it looks.
             self.pump_later(from);
         }
+    }
+
+    /// Has the frame at the head of a stream its turn at its sender's port? If not, it is tried again then.
+    fn has_turn(&mut self, from: Rank, to: Rank, stream: usize) -> bool {
+        let now = self.now;
+        let n = self.nodes.len();
+        let state = &mut self.links[from * n + to].streams[stream];
+        let Some(frame) = state.queue.front() else { return true };
+        if std::mem::take(&mut state.has_turn) {
+            return true;
+        }
+        // Ports pass whole frames.
+        let wire = HEADER_BYTES as u64 + u64::from(frame.header.wire_payload_bytes());
+        let took = 1 + wire * 1000 / self.setup.link.bytes_per_microsecond;
+        let begins = pass(&mut self.ports[from][0], now, took);
+        if begins > now {
+            state.has_turn = true;
+            self.at(begins, Event::Send { from, to, stream });
+        }
+        begins <= now
     }
 
     fn pump_later(&mut self, rank: Rank) {
@@ -241,4 +268,11 @@ impl World {
             Placement::Nowhere => {}
         }
     }
+}
+
+/// When something that comes now and takes so long begins to pass a port, which is busy until then.
+fn pass(busy_until: &mut u64, now: u64, took: u64) -> u64 {
+    let begins = now.max(*busy_until);
+    *busy_until = begins + took;
+    begins
 }

@@ -116,6 +116,8 @@ pub struct World {
     pub random: Random,
     pub nodes: Vec<Node>,
     pub links: Vec<Direction>,
+    /// Until when each rank's two ports are busy, out and in.
+    pub ports: Vec<[u64; 2]>,
     pub calls: Vec<Call>,
     pub kernels: Kernels,
     /// By time, then in the order in which they were scheduled.
@@ -143,6 +145,7 @@ impl World {
             random,
             nodes,
             links,
+            ports: vec![[0; 2]; n],
             calls: Vec::new(),
             kernels: Kernels,
             events: BTreeMap::new(),
