@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -54,7 +54,7 @@ pub struct ProfileArguments {
     #[arg(long, value_name = "NAME", conflicts_with = "from_trace")]
     optimizer: Option<OptimizerSettings>,
 
-    /// Iterations of each start that count [default: until their mean is known to 1 %, at least 5, at most half a minute in all]
+    /// Iterations of each start that count [default: until their mean is known to 1 %, at least 5, at most half a minute in the first and 6 s in each other one]
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["from_trace", "samples_per_s"])]
     iterations: Option<usize>,
 
@@ -66,8 +66,8 @@ pub struct ProfileArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["from_trace", "samples_per_s"], default_value = "1")]
     workers: usize,
 
-    /// The model is started so many times, as it takes some percent more or less in each [default: 5, or as many as take a minute
-    /// together]
+    /// The model is started so many times, as it takes some percent more or less in each [default: 5, or 3, 4 or 1, as many as take a
+    /// minute together]
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["from_trace", "samples_per_s"])]
     starts: Option<usize>,
 
@@ -146,7 +146,15 @@ struct Made {
 
 impl From<Profile> for Made {
     fn from(profile: Profile) -> Made {
-        Made { profile, threads: None, iterations: None, starts: None, iteration_s: None, waiting_s: None, peak_bytes: None }
+        Made {
+            profile,
+            threads: None,
+            iterations: None,
+            starts: None,
+            iteration_s: None,
+            waiting_s: None,
+            peak_bytes: None,
+        }
     }
 }
 
@@ -281,19 +289,12 @@ impl ProfileArguments {
     fn measured(&self, model: &ChosenModel) -> Result<Made, Failure> {
         let (options, bar, began) = (self.options(model), progress_bar(), Instant::now());
         let First { start, need, peak_bytes, epoch_samples } = self.first(model, &bar)?;
-        let took = began.elapsed();
-        let count = starts::count(self.starts, took);
-        let mut all = vec![start];
-        for number in 2..=count {
-            bar.set_message(format!("start {number} of {count}, after "));
-            bar.tick();
-            all.push(starts::another(number, took)?);
-            bar.set_position(all.iter().map(|start| start.measured.seconds.len() as u64).sum());
-        }
+        let all = self.starts_after(start, began.elapsed(), &bar)?;
         bar.finish_and_clear();
         let of_starts = profile_of_starts(&all, &options);
         let MeasuredProfile { mut profile, seconds } = of_starts.ok_or_else(|| {
-            Failure::failed(format!("{} does not come to its parameters in the same order in each start", all[0].measured.profile.model))
+            let model = &all[0].measured.profile.model;
+            Failure::failed(format!("{model} does not come to its parameters in the same order in each start"))
                 .help("--starts 1 measures a single one")
         })?;
         if self.workers > 1 {
@@ -305,10 +306,40 @@ impl ProfileArguments {
         Ok(Made {
             threads: Some(options.threads),
             iterations: Some(seconds.len()),
-            starts: Some(count),
+            starts: Some(all.len()),
             peak_bytes,
             ..Made::from(profile)
         })
+    }
+
+    /// The first start, which took so long, and further ones. Where nobody has said how many, those that fail are left out.
+    fn starts_after(
+        &self,
+        first: ProfiledStart,
+        took: Duration,
+        bar: &ProgressBar,
+    ) -> Result<Vec<ProfiledStart>, Failure> {
+        let measured = Duration::try_from_secs_f64(first.measured.seconds.iter().sum()).unwrap_or(took);
+        let of_further = match self.length(true) {
+            Length::Confident { budget, .. } => budget.min(measured),
+            Length::Iterations(_) => measured,
+        };
+        let count = starts::count(self.starts, took, took.saturating_sub(measured) + of_further);
+        let mut all = vec![first];
+        for number in 2..=count {
+            bar.set_message(format!("start {number} of {count}, after "));
+            bar.tick();
+            match starts::another(number, took) {
+                Ok(start) => all.push(start),
+                Err(failure) if self.starts.is_some() => return Err(failure),
+                Err(failure) => {
+                    eprintln!("warning: {}; the profile is of {} starts", failure.in_one_line(), all.len());
+                    break;
+                }
+            }
+            bar.set_position(all.iter().map(|start| start.measured.seconds.len() as u64).sum());
+        }
+        Ok(all)
     }
 
     /// What another process has started to measure beside it, or after it.
@@ -351,7 +382,7 @@ impl ProfileArguments {
         }
         let mut others = Others::start(self.workers - 1)?;
         let measured = profile(&mut |seconds| {
-            if seconds.len() == 1 {
+            if seconds.is_empty() {
                 others.note();
             }
             bar.set_position(seconds.len() as u64);
@@ -368,22 +399,25 @@ impl ProfileArguments {
     /// How each start is measured.
     fn options(&self, model: &ChosenModel) -> ProfileOptions {
         let usual = ProfileOptions::default();
-        let length = match (usual.length, self.iterations) {
-            _ if self.keep_busy => Length::Iterations(usize::MAX),
-            (_, Some(iterations)) => Length::Iterations(iterations),
-            (Length::Confident { relative, at_least, at_most, budget }, None) => {
-                let starts = self.starts.unwrap_or(starts::STARTS) as u32;
-                Length::Confident { relative, at_least, at_most, budget: budget / starts.max(1) }
-            }
-            (length, None) => length,
-        };
         ProfileOptions {
             local_batch: self.local_batch.unwrap_or_else(|| model.usual_batch()),
             warm_up: self.warmup.unwrap_or(usual.warm_up),
-            length,
+            length: self.length(self.one_start),
             threads: self.threads(),
             optimizer: self.optimizer.unwrap_or_default(),
             device: Machine::this().processor,
+        }
+    }
+
+    /// How many iterations of a start count, the first one or a further one.
+    fn length(&self, further: bool) -> Length {
+        match (ProfileOptions::default().length, self.iterations) {
+            _ if self.keep_busy => Length::Iterations(usize::MAX),
+            (_, Some(iterations)) => Length::Iterations(iterations),
+            (Length::Confident { relative, at_least, at_most, budget }, None) if further => {
+                Length::Confident { relative, at_least, at_most, budget: budget / starts::SHARE }
+            }
+            (length, None) => length,
         }
     }
 }

@@ -54,7 +54,9 @@ fn a_model_is_measured() {
 #[test]
 fn a_model_is_started_as_often_as_told() {
     let arguments = ["--model", "mlp", "--local-batch", "8", "--iterations", "6", "--threads", "1", "--starts"];
-    for (starts, says) in [("1", "mean of 6 iterations after 5, threads 1"), ("2", "of 12 iterations after 5 in each of 2 starts")] {
+    for (starts, says) in
+        [("1", "mean of 6 iterations after 5, threads 1"), ("2", "of 12 iterations after 5 in each of 2 starts")]
+    {
         let (_, profile) = profile("started", &[&arguments[..], &[starts]].concat());
         assert!(profile.source.contains(says), "{}", profile.source);
     }
@@ -76,12 +78,21 @@ fn a_worker_is_measured_beside_others() {
 /// Whoever measures is gone, and so are those that computed beside it.
 #[test]
 fn nobody_computes_on_for_one_that_was_killed() {
-    let arguments = ["profile", "--model", "mlp", "--iterations", "1000000", "--workers", "2", "--threads", "1"];
-    let measuring = start(paceline(&arguments));
-    assert!(until(LIMIT, || !children_of(measuring.pid()).is_empty()), "nobody computes beside it");
-    let other = children_of(measuring.pid())[0];
-    measuring.signal(Signal::KILL);
-    assert!(until(SOON, || !is_alive(other)), "{other} computes on");
+    let beside = ["profile", "--model", "mlp", "--workers", "2", "--threads", "1", "--iterations"];
+    // The other worker of the first start; the second start, and its other worker.
+    for (iterations, generations) in [("1000000", 1), ("2000", 2)] {
+        let measuring = start(paceline(&[&beside[..], &[iterations]].concat()));
+        let mut started = Vec::new();
+        let all_there = until(LIMIT, || {
+            let children = children_of(measuring.pid());
+            let grandchildren = children.iter().flat_map(|&child| children_of(child));
+            started = if generations == 1 { children } else { grandchildren.chain(children.clone()).collect() };
+            started.len() == generations
+        });
+        assert!(all_there, "nobody computes beside it: {started:?}");
+        measuring.signal(Signal::KILL);
+        assert!(until(SOON, || !started.iter().any(|&one| is_alive(one))), "{started:?} compute on");
+    }
 }
 
 #[test]
@@ -90,11 +101,15 @@ fn a_worker_or_a_start_that_is_killed_is_named() {
         (["--workers", "2"], "worker 1 beside this one"),
         (["--starts", "2"], "start 2 of the model ended before it was measured"),
     ] {
-        let arguments = ["profile", "--model", "mlp", "--iterations", "20", "--threads", "1"];
+        let arguments = ["profile", "--model", "mlp", "--iterations", "2000", "--threads", "1"];
         let measuring = start(paceline(&[&arguments[..], &more].concat()));
-        assert!(until(LIMIT, || !children_of(measuring.pid()).is_empty()), "nobody but the first: {more:?}");
-        let other = children_of(measuring.pid())[0];
-        kill_process(Pid::from_raw(other as i32).expect("a process"), Signal::KILL).expect("it has just begun");
+        let mut others = Vec::new();
+        let is_there = until(LIMIT, || {
+            others = children_of(measuring.pid());
+            !others.is_empty()
+        });
+        assert!(is_there, "nobody but the first: {more:?}");
+        kill_process(Pid::from_raw(others[0] as i32).expect("a process"), Signal::KILL).expect("it has just begun");
         measuring.end_within(LIMIT).expect_code(1).expect_stderr(&[says]);
     }
 }

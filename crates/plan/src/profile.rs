@@ -36,8 +36,8 @@ pub struct Profile {
     /// lies with 95 %, as far as whoever made the profile could tell. None: nobody has said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncertainty: Option<f64>,
-    /// How much a worker's iterations differ from each other, which those who wait for each other pay for: the mean difference of two of them
-    /// (Gini's), as a share of their mean, between 0 and 2. None: nobody has said.
+    /// How much iterations differ from each other, which workers who wait for each other pay for: the mean difference of two (Gini's) that
+    /// two workers make at the same time, or one worker makes at all, as a share of their mean, between 0 and 2. None: nobody has said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
     /// What a worker takes in the device's memory. None: unknown.

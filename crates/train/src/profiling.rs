@@ -61,7 +61,8 @@ pub struct MeasuredProfile {
     pub seconds: Vec<f64>,
 }
 
-/// Measures forward, backward and the optimiser, iteration by iteration; `told` learns what those have taken that have counted so far.
+/// Measures forward, backward and the optimiser, iteration by iteration; `told` learns what those have taken that have counted so far, first
+/// when none has.
 ///
 /// A step of forward lasts from the moment at which forward asks for a parameter to that at which it asks for the next one
 /// (of a model that asks once only, the time of a second use counts to the step before it); what comes before the first
@@ -179,6 +180,7 @@ impl<'a> Profiler<'a> {
             self.iterate(data)?;
         }
         let (began, mut iterations, mut seconds) = (Instant::now(), Vec::new(), Vec::new());
+        told(&seconds);
         while !self.options.enough(&seconds, began.elapsed()) {
             let iteration = self.iterate(data)?;
             seconds.push(iteration.seconds());
@@ -377,7 +379,8 @@ mod tests {
             at_most: 6,
             budget: Duration::from_secs(budget_s),
         };
-        let iterations = |length| measured(&ProfileOptions { length, ..options() }).expect("it is measured").seconds.len();
+        let iterations =
+            |length| measured(&ProfileOptions { length, ..options() }).expect("it is measured").seconds.len();
         assert_eq!((iterations(length(1e9, 60)), iterations(length(0.0, 60)), iterations(length(0.0, 0))), (3, 6, 3));
     }
 

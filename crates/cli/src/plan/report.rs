@@ -289,7 +289,10 @@ impl fmt::Display for Report {
         }
         if self.played > 0 {
             let (candidates, were) = (plural(self.played, "candidate"), if self.played == 1 { "was" } else { "were" });
-            writeln!(f, "- {candidates} {were} played message by message, as formulas know too little of servers with few partitions")?;
+            writeln!(
+                f,
+                "- {candidates} {were} played message by message, as formulas know too little of servers with few partitions"
+            )?;
         }
         for doubt in &self.extrapolated {
             writeln!(f, "- Extrapolated: {doubt}")?;

@@ -47,20 +47,7 @@ impl Others {
             others.0.push(Other::start(number)?);
         }
         let until = Instant::now() + PATIENCE;
-        for (other, number) in others.0.iter().zip(1..) {
-            match other.said.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(line) if line == COMPUTES => {}
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
-                    let seconds = PATIENCE.as_secs();
-                    return Err(Failure::failed(format!("the other workers do not compute after {seconds} s"))
-                        .help("measure with fewer --workers, or on a machine that is less busy"));
-                }
-                _ => {
-                    return Err(Failure::failed(format!("worker {number} beside this one ended before it computed"))
-                        .help("what it says stands above; with fewer --workers there is more memory for each"));
-                }
-            }
-        }
+        others.0.iter().zip(1..).try_for_each(|(other, number)| other.computes(number, until))?;
         Ok(others)
     }
 
@@ -79,10 +66,11 @@ impl Others {
     pub fn end(mut self) -> Result<Vec<Vec<f64>>, Failure> {
         self.0.iter_mut().for_each(|other| other.input = None);
         let said = |(other, number): (&Other, usize)| {
-            let line = other.said.recv_timeout(PATIENCE_AT_END).ok();
-            line.and_then(|line| serde_json::from_str(&line).ok()).ok_or_else(|| {
-                Failure::failed(format!("worker {number} beside this one does not say what its iterations took"))
-                    .help("if it says why it ended, that stands above; measure again, with fewer --workers if memory is short")
+            let until = Instant::now() + PATIENCE_AT_END;
+            other.says(until).find_map(|line| serde_json::from_str(&line).ok()).ok_or_else(|| {
+                Failure::failed(format!("worker {number} beside this one does not say what its iterations took")).help(
+                    "if it says why it ended, that stands above; with fewer --workers there is more memory for each",
+                )
             })
         };
         self.0.iter().zip(1..).map(said).collect()
@@ -92,9 +80,8 @@ impl Others {
 impl Other {
     fn start(number: usize) -> Result<Other, Failure> {
         let child = ourselves(KEEP_BUSY)?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = child.map_err(|error| {
-            Failure::failed(format!("cannot start worker {number} beside this one")).cause(error)
-        })?;
+        let mut child = child
+            .map_err(|error| Failure::failed(format!("cannot start worker {number} beside this one")).cause(error))?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let (sender, said) = channel();
         thread::spawn(move || {
@@ -103,6 +90,25 @@ impl Other {
             lines.map(|line| sender.send(line)).take_while(Result::is_ok).for_each(drop);
         });
         Ok(Other { child, input, said })
+    }
+
+    /// What it says until then, line by line. A model may say something, too.
+    fn says(&self, until: Instant) -> impl Iterator<Item = String> {
+        std::iter::from_fn(move || self.said.recv_timeout(until.saturating_duration_since(Instant::now())).ok())
+    }
+
+    /// Waits until it does.
+    fn computes(&self, number: usize, until: Instant) -> Result<(), Failure> {
+        if self.says(until).any(|line| line == COMPUTES) {
+            return Ok(());
+        }
+        if Instant::now() < until {
+            return Err(Failure::failed(format!("worker {number} beside this one ended before it computed"))
+                .help("what it says stands above; with fewer --workers there is more memory for each"));
+        }
+        let seconds = PATIENCE.as_secs();
+        Err(Failure::failed(format!("the other workers do not compute after {seconds} s"))
+            .help("measure with fewer --workers, or on a machine that is less busy"))
     }
 }
 
@@ -117,7 +123,7 @@ impl Drop for Other {
 /// One of the others says that it computes from here on. When whoever has started it hangs up, it says what iterations took since it was
 /// told to note it, and ends. Gives what hears of each iteration.
 pub fn keep_busy() -> impl FnMut(&[f64]) + Send {
-    let noted = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::new(Mutex::new(Vec::<f64>::new()));
     let told = noted.clone();
     thread::spawn(move || {
         for line in stdin().lines().map_while(Result::ok) {
@@ -131,5 +137,5 @@ pub fn keep_busy() -> impl FnMut(&[f64]) + Send {
         exit(0);
     });
     _ = writeln!(stdout(), "{COMPUTES}").and_then(|()| stdout().flush());
-    move |seconds| told.lock().unwrap_or_else(PoisonError::into_inner).extend(seconds.last())
+    move |seconds: &[f64]| told.lock().unwrap_or_else(PoisonError::into_inner).extend(seconds.last())
 }

@@ -22,10 +22,14 @@ const TOGETHER: Duration = Duration::from_secs(60);
 const PATIENCE: u32 = 5;
 const PATIENCE_MIN: Duration = Duration::from_secs(120);
 
-/// How many there are in all, if the first one took so long.
-pub fn count(told: Option<usize>, first: Duration) -> usize {
-    let in_time = (TOGETHER.as_secs_f64() / first.as_secs_f64().max(1e-3)) as usize;
-    told.unwrap_or(in_time.clamp(1, STARTS))
+/// Of what all may be measured the share that each further one may: the first is measured as long as one alone would be.
+pub const SHARE: u32 = 5;
+
+/// How many there are in all, if the first one took so long, and further ones take about so long. Two would hardly say how much starts
+/// differ.
+pub fn count(told: Option<usize>, first: Duration, further: Duration) -> usize {
+    let in_time = 1 + (TOGETHER.saturating_sub(first).as_secs_f64() / further.as_secs_f64().max(1e-3)) as usize;
+    told.unwrap_or(if in_time < 3 { 1 } else { in_time.min(STARTS) })
 }
 
 /// One more; `first`: how long the first one took.
@@ -50,7 +54,8 @@ pub fn another(number: usize, first: Duration) -> Result<ProfiledStart, Failure>
         return Err(Failure::failed(format!("start {number} of the model is not measured after {seconds} s"))
             .help("measure fewer --starts, or on a machine that is less busy"));
     };
-    text.and_then(|text| serde_json::from_str(&text).ok()).ok_or_else(|| {
+    // A model may say something, too.
+    text.and_then(|text| text.lines().rev().find_map(|line| serde_json::from_str(line).ok())).ok_or_else(|| {
         Failure::failed(format!("start {number} of the model ended before it was measured"))
             .help("what it says stands above; --starts 1 measures a single one")
     })
@@ -93,7 +98,8 @@ mod tests {
     #[test]
     fn as_many_start_as_take_a_minute_together() {
         let seconds = Duration::from_secs;
-        assert_eq!([1, 12, 25, 50, 600].map(|first| count(None, seconds(first))), [5, 5, 2, 1, 1]);
-        assert_eq!((count(None, Duration::ZERO), count(Some(3), seconds(600))), (STARTS, 3));
+        let of = |first, further| count(None, seconds(first), seconds(further));
+        assert_eq!([of(1, 1), of(32, 7), of(32, 10), of(32, 20), of(40, 40), of(600, 60)], [5, 5, 3, 1, 1, 1]);
+        assert_eq!((of(0, 0), count(Some(2), seconds(600), seconds(600))), (STARTS, 2));
     }
 }

@@ -353,6 +353,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_extrapolated_says_so_where_it_stands() {
+        let mut panels = sample_predicted_panels();
+        let row = &mut panels[1].groups[0].rows[0];
+        row.predicted.as_mut().expect("it was predicted").extrapolated = vec!["nobody has measured it".to_owned()];
+        let view = PredictionView::of(&panels).expect("all were predicted");
+        let cells: Vec<&CellView> = view.groups.iter().flat_map(|group| &group.cells).collect();
+        let beyond: Vec<&&CellView> = cells.iter().filter(|cell| cell.numbers[0].ends_with(" *")).collect();
+        assert_eq!(beyond.len(), 1);
+        assert!(beyond[0].remarks.ends_with("; * extrapolated: nobody has measured it"), "{}", beyond[0].remarks);
+        assert_eq!(view.against.wide.matches(" hollow\"").count(), 1, "{}", view.against.wide);
+    }
+
+    #[test]
     fn what_if_is_drawn_and_told_in_numbers() {
         let mut panels = sample_predicted_panels();
         let curve = curves::tests::curve();

@@ -192,7 +192,8 @@ fn executed_s(plan: &Plan, profile: &Profile, cluster: &Cluster, workers: usize,
             // A server has opened all partitions of an iteration before anybody pushes one.
             while served < worker.passes {
                 served += 1;
-                let of_servers = (0..calls.len()).filter(|&operation| calls[operation].kind == CollectiveKind::PushPull);
+                let of_servers =
+                    (0..calls.len()).filter(|&operation| calls[operation].kind == CollectiveKind::PushPull);
                 of_servers.for_each(|operation| {
                     let call = call(served, operation);
                     world.post_at(now, call.world() - 1, &call);

@@ -129,10 +129,10 @@ impl World {
         let n = self.nodes.len();
         let state = &mut self.links[from * n + to].streams[stream];
         let Some(frame) = state.queue.front() else { return true };
-        if std::mem::take(&mut state.has_turn) {
+        // A frame has one turn, in how many pieces it may travel.
+        if std::mem::take(&mut state.has_turn) || frame.header_sent {
             return true;
         }
-        // Ports pass whole frames.
         let wire = HEADER_BYTES as u64 + u64::from(frame.header.wire_payload_bytes());
         let took = 1 + wire * 1000 / self.setup.link.bytes_per_microsecond;
         let begins = pass(&mut self.ports[from][0], now, took);

@@ -263,7 +263,7 @@ pub fn search(question: &Question) -> Result<Answer, SearchError> {
         let kind = (way.way.place(), &strategy.protocol.name, way.subject.profile.local_batch, is_in_world);
         let first = !kinds.contains(&kind);
         // A simpler one that is hardly slower would be the answer, and one of which more is known.
-        if !first && way.samples_per_s_max <= found.worth_a_look() {
+        if !first && way.samples_per_s_max <= found.worth_a_look(question.space.messages) {
             found.leave_out(way, None, Reason::Bound(way.samples_per_s_max));
         } else if schedules::try_all(way, &mut found) > 0 && first {
             kinds.push(kind);
@@ -341,10 +341,11 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// What is at most so fast cannot be the answer: samples per second.
-    fn worth_a_look(&self) -> f64 {
+    /// What is at most so fast cannot be the answer: samples per second. Where messages decide, those do not count that may take longer.
+    fn worth_a_look(&self, messages: bool) -> f64 {
         let rate = |candidate: &&Candidate| candidate.prediction.samples_per_s;
-        let best = self.candidates.iter().max_by(|one, other| rate(one).total_cmp(&rate(other)));
+        let counts = |candidate: &&Candidate| !(messages && candidate.prediction.knows_few_partitions());
+        let best = self.candidates.iter().filter(counts).max_by(|one, other| rate(one).total_cmp(&rate(other)));
         best.map_or(0.0, |best| rate(&best) * (1.0 - if best.doubts() > 0 { WORTH_LEAVING } else { WORTH }))
     }
 
@@ -428,7 +429,8 @@ impl Candidate {
         (protocol.name != "auto", arch.name == "ps", dedicated, arch.number(0).unwrap_or(0), names_algorithm, place)
     }
 
-    /// Of the same way, schedule and batch, whatever the arguments?
+    /// Of the same way, schedule and batch, whatever the arguments? (Of servers with few partitions formulas know too little to prefer them to
+    /// the same with more.)
     fn is_like(&self, other: &Candidate) -> bool {
         let place = |strategy: &Strategy| {
             let servers = strategy.arch.name == "ps";
@@ -438,6 +440,7 @@ impl Candidate {
             && self.strategy.protocol == other.strategy.protocol
             && self.strategy.arch.name == other.strategy.arch.name
             && place(&self.strategy) == place(&other.strategy)
+            && self.prediction.knows_few_partitions() == other.prediction.knows_few_partitions()
             && self.local_batch == other.local_batch
     }
 

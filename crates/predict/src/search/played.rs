@@ -49,10 +49,12 @@ const SETTLED: usize = 12;
 /// The cost is that of some ten iterations message by message for each.
 pub(super) fn settle(candidates: &mut [Candidate], question: &Question) -> usize {
     for count in 0..SETTLED {
-        let Some(first) = candidates.first_mut().filter(|first| first.prediction.knows_few_partitions()) else { return count };
+        let Some(first) = candidates.first_mut().filter(|first| first.prediction.knows_few_partitions()) else {
+            return count;
+        };
         let Ok(played) = played_at_once(&first.job(question), &first.prediction) else { return count };
         let bound_s = first.prediction.iteration_s * (1.0 - first.gap);
-        (first.gap, first.by_message_s) = (1.0 - bound_s / played.iteration_s, Some(played.iteration_s));
+        (first.gap, first.by_message_s) = ((1.0 - bound_s / played.iteration_s).max(0.0), Some(played.iteration_s));
         first.prediction = played;
         rank(candidates);
     }

@@ -106,7 +106,8 @@ mod tests {
     #[test]
     fn the_fullest_of_paths_that_a_hash_chooses_has_as_many_flows_as_balls_in_the_fullest_bin() {
         for (hosts, paths) in [(24, 8), (40, 16), (64, 32)] {
-            let pairs = || (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to))).filter(|(from, to)| from != to);
+            let pairs =
+                || (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to))).filter(|(from, to)| from != to);
             let fullest = |seed| {
                 let mut flows = vec![0_usize; paths];
                 pairs().for_each(|(from, to)| flows[spread(seed, from, to) as usize % paths] += 1);

@@ -9,6 +9,9 @@ use crate::computed::slowed_profile;
 use crate::iteration_times::{mean_difference, mean_difference_between};
 use crate::measure::relative_half_width;
 
+/// No mean difference of what is not negative is larger, of as many on both sides.
+const SPREAD_MAX: f64 = 2.0;
+
 /// A worker that was measured, and those that computed beside it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProfiledStart {
@@ -19,7 +22,7 @@ pub struct ProfiledStart {
 }
 
 /// What so many starts come to: an iteration takes the mean over the starts and their workers, known as well as starts agree, and
-/// [`Profile::spread`] is by how much iterations differ that two workers made at the same time, or, of a worker alone, that it made in two
+/// [`Profile::spread`] is by how much iterations differ that it and another worker made at the same time, or, of a worker alone, that it made in two
 /// starts. A machine that is slow now and fast then is so for all workers of a start, none of whom waits for that.
 ///
 /// None if there is no start, or if not all come to their parameters in the same order.
@@ -36,9 +39,14 @@ pub fn profile_of_starts(starts: &[ProfiledStart], options: &ProfileOptions) -> 
         update_s: mean(&scaled.iter().map(|profile| profile.update_s).collect::<Vec<f64>>()),
         uncertainty: match means_s.len() {
             1 => first.uncertainty,
-            _ => Some(relative_half_width(&means_s)).filter(|share| share.is_finite()),
+            // Starts may agree by chance.
+            _ => {
+                Some(relative_half_width(&means_s).max(relative_half_width(&seconds))).filter(|share| share.is_finite())
+            }
         },
-        spread: difference_s(starts).map(|seconds| seconds / mean_s).filter(|share| share.is_finite()),
+        spread: difference_s(starts)
+            .map(|seconds| (seconds / mean_s).min(SPREAD_MAX))
+            .filter(|share| share.is_finite()),
         ..first.clone()
     };
     Some(MeasuredProfile { profile, seconds })
@@ -67,7 +75,8 @@ fn difference_s(starts: &[ProfiledStart]) -> Option<f64> {
         _ if !at_once.is_empty() => Some(mean(&at_once)),
         [seconds] => (seconds.len() > 1).then(|| mean_difference(seconds.to_vec())),
         all => {
-            let pairs = all.iter().enumerate().flat_map(|(place, one)| all[..place].iter().map(move |other| (one, other)));
+            let pairs =
+                all.iter().enumerate().flat_map(|(place, one)| all[..place].iter().map(move |other| (one, other)));
             Some(mean(&pairs.map(|(one, other)| mean_difference_between(one, other)).collect::<Vec<f64>>()))
         }
     }

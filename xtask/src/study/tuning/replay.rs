@@ -130,7 +130,10 @@ impl Replay {
 
 /// Measures and judges. What could not be measured is noted with its reason.
 pub fn run(place: &Place, all: &[Replay], database: &Path, left_out: &mut Table) -> Section {
-    let mut section = Section { tables: vec![table(all.iter().map(|replay| replay.runs).max().unwrap_or(RUNS))], ..Section::default() };
+    let mut section = Section {
+        tables: vec![table(all.iter().map(|replay| replay.runs).max().unwrap_or(RUNS))],
+        ..Section::default()
+    };
     let mut measured = Vec::new();
     for replay in all {
         eprintln!("{}: {} runs", replay.name, replay.runs);

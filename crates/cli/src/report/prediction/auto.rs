@@ -12,7 +12,7 @@ pub const LEGEND: &str = "What it decided in the first run that counts, by what 
     in ms; the predicted 95 % interval stands in brackets. A prediction comes true if what was measured differs from it \
     by at most 15 %; beside that stands by how much more or less it was. Where the median of the first iterations differs by \
     more from what was expected, the network is measured and plans are searched once more: either another plan runs from \
-    there on, which is the next row, or the plan stays, and the last reasons say why.";
+    there on, which is the next row, or the plan stays, and the last reasons say why, before what is in doubt.";
 
 /// A cell in which it chose.
 #[derive(Serialize)]

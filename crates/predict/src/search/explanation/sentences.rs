@@ -91,9 +91,8 @@ fn certainty(question: &Question, best: &Candidate) -> Option<String> {
         0 => "Plans that overlap were not searched bucket by bucket, as `paceline plan` does",
         _ => "Plans that overlap were searched by a heuristic, bucket by bucket",
     };
-    (asked.schedule.name == "auto").then(|| {
-        format!("{searched}: one on arch={arch}{over} could be shorter, but by no more than {percent:.1} %")
-    })
+    (asked.schedule.name == "auto")
+        .then(|| format!("{searched}: one on arch={arch}{over} could be shorter, but by no more than {percent:.1} %"))
 }
 
 fn verdict_sentence(question: &Question, best: &Candidate, explanation: &Explanation, fewer: &[Fewer]) -> String {
