@@ -373,7 +373,8 @@ impl<'a> TunedCalls<'a> {
         let next = leader.next(self.policies.active(), made, numbers, &self.model, step);
         let has_come_of_it = leader.learning.drifts() > before.0 || leader.is_asking() && !before.1;
         let calls = taken(made, numbers, |bytes| self.meetings.call_s(bytes));
-        let seconds = if self.counts_iterations { step.seconds } else { calls.seconds };
+        // An iteration may have calls of several communicators, whose ranks meet for each of them.
+        let seconds = if self.counts_iterations { step.seconds.min(calls.seconds) } else { calls.seconds };
         let (are_settled, are_watched, are_in_doubt) = (leader.is_settled(), !leader.listens(), leader.is_asking());
         let calls = Calls { are_settled, are_watched, are_in_doubt, seconds, timed: made.len(), ..calls };
         let every = self.meetings.plan(last_s, together.elapsed(), calls);

@@ -62,7 +62,7 @@ pub(super) fn settle(candidates: &mut [Candidate], question: &Question) -> usize
 }
 
 impl Candidate {
-    fn job<'a>(&'a self, question: &'a Question) -> Job<'a> {
+    pub(super) fn job<'a>(&'a self, question: &'a Question) -> Job<'a> {
         let Question { cluster, profile, workers, .. } = *question;
         Job { cluster, profile, strategy: &self.strategy, workers, local_batch: Some(self.local_batch) }
     }

@@ -1,7 +1,7 @@
 //! Where messages decide among candidates.
 
 use super::*;
-use crate::{estimate_plan, played_emulated};
+use crate::{estimate_plan, played_emulated, predict_by_message};
 
 #[test]
 fn messages_decide_where_links_are_emulated() {
@@ -35,4 +35,37 @@ fn messages_decide_where_links_are_emulated() {
     };
     let unplayed = rest(&after, count);
     assert_eq!(unplayed, rest(&before, before.candidates.len() - unplayed.len()));
+}
+
+/// With a server on each host and few partitions for each, formulas leave out how servers begin, and take them for the best.
+#[test]
+fn messages_decide_where_formulas_know_too_little() {
+    let profile = built_in_profile("resnet50").expect("it is built in");
+    let class = LinkClass { alpha_s: 50e-6, overhead_s: 10e-6, beta_s_per_byte: 8e-10 };
+    let cluster = Cluster::of_network(NetworkModel { within: class, across: class }, 16, 1);
+    let strategy = Registry::built_in().parse("schedule=auto,arch=auto").expect("a strategy");
+    let archs = archs_of_world(16);
+    let space = Space { archs, effort: 0, ..Space::of(Schedulers::built_in(), strategy) };
+    let of = |messages| {
+        let space = Space { messages, ..space.clone() };
+        search(&Question { cluster: &cluster, profile: &profile, workers: 16, space: &space }).expect("an answer")
+    };
+    let [formulas, messages] = [of(false), of(true)];
+    assert!(formulas.best().prediction.knows_few_partitions(), "{}", formulas.best().strategy);
+    let best = messages.best();
+    assert!(!best.prediction.knows_few_partitions(), "{}", best.strategy);
+    assert!(messages.played > 0 && formulas.played == 0, "{}", messages.played);
+    println!("{}: {} s, {} played", best.strategy, best.prediction.iteration_s, messages.played);
+    println!("{}: {} s", formulas.best().strategy, formulas.best().prediction.iteration_s);
+    for candidate in &messages.candidates {
+        assert!(candidate.gap >= 0.0, "{}: {}", candidate.strategy, candidate.gap);
+        let (strategy, local_batch) = (&candidate.strategy, Some(candidate.local_batch));
+        let job = Job { cluster: &cluster, profile: &profile, strategy, workers: 16, local_batch };
+        let prediction = &candidate.prediction;
+        let Some(played_s) = candidate.by_message_s else { continue };
+        let by_message = predict_by_message(&job, &prediction.plan).expect("it can be played").iteration_s;
+        assert!((played_s / by_message - 1.0).abs() < 0.01, "{strategy}: {played_s} s, {by_message} s by message");
+        assert!(prediction.iteration_s == played_s && prediction.low_s < played_s, "{strategy}: {prediction:?}");
+        assert!(prediction.samples_per_s <= best.prediction.samples_per_s * (1.0 + WORTH), "{strategy}");
+    }
 }
