@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use paceline_cli::Processors;
+use paceline_cli::{Estimate, Processors};
 use serde_json::Value;
 
 use super::super::cells::Cell;
@@ -35,12 +35,15 @@ enum Kind {
 
 /// One on each core.
 const TRAINED_WORKERS: usize = 2;
-/// Runs of each method where models are trained: such worlds differ by a tenth and more.
+/// Runs of each method where models are trained: such worlds differ by a tenth and more. Before each the model is measured, in one start: a
+/// machine may change its speed by a quarter within minutes, and five profiles and five runs see the same of that.
 const TRAINED_RUNS: usize = 5;
+/// Iterations of a profile, at least.
+const PROFILED: usize = 50;
 /// Iterations get faster by some percent until about the tenth.
 const TRAINED_WARM_UP: usize = 10;
-/// Seconds for a probe and a profile.
-const FILES_S: f64 = 40.0;
+/// Seconds for a probe, and for all profiles of a model.
+const FILES_S: f64 = 60.0;
 /// Dilation of a probe: it does nothing but move bytes, and so needs more of it than iterations, or it measures processors.
 const PROBE_DILATION: &str = "20";
 
@@ -93,7 +96,7 @@ impl Files {
         }
     }
 
-    /// Writes the files, predicts from them, and only then measures.
+    /// Writes the files, predicts from them, and only then measures; where models are trained run by run.
     ///
     /// # Errors
     /// The program cannot be run, or refuses what it is asked.
@@ -102,21 +105,49 @@ impl Files {
         let cluster = files.path("cluster.toml");
         let workers = self.workers().to_string();
         files.run("probe", &words(&["--workers", &workers, "-o"], &cluster, &self.probe_words()))?;
-        let model = match &self.kind {
-            Kind::Emulated(group) => group.model.into(),
-            Kind::Trained { model, .. } => {
-                let profile = files.path("profile.json");
-                files.run("profile", &words(&["--model", model, "--workers", &workers, "-o"], &profile, &[]))?;
-                profile.into_os_string()
+        match &self.kind {
+            Kind::Emulated(group) => {
+                let predicted = self.predict_all(&files, &cluster, &group.model.into())?;
+                let cells = group.measure(bench, processors, 1)?;
+                cells.iter().map(|cell| self.outcome(cell, &predicted)).collect()
             }
-        };
-        let predicted: Vec<[f64; 3]> =
-            METHODS.iter().map(|method| self.predict(&files, &cluster, &model, method)).collect::<Result<_, _>>()?;
-        let cells = match &self.kind {
-            Kind::Emulated(group) => group.measure(bench, processors, 1)?,
-            Kind::Trained { .. } => bench.call(&self.name, &self.bench_words())?,
-        };
+            Kind::Trained { model, .. } => {
+                let rounds = (1..=TRAINED_RUNS).map(|run| self.measure_trained(run, model, &files, &cluster));
+                Ok(over_rounds(&rounds.collect::<Result<Vec<_>, _>>()?))
+            }
+        }
+    }
+
+    /// One run of each method, predicted from a profile of just before.
+    fn measure_trained(
+        &self,
+        run: usize,
+        model: &str,
+        files: &Written<'_>,
+        cluster: &Path,
+    ) -> Result<Vec<Outcome>, Error> {
+        let (profile, workers) = (files.path(&format!("profile-{run}.json")), self.workers().to_string());
+        let iterations = self.iterations().max(PROFILED).to_string();
+        let first = ["--model", model, "--starts", "1", "--iterations", &iterations, "--workers", &workers, "-o"];
+        files.run("profile", &words(&first, &profile, &[]))?;
+        let predicted = self.predict_all(files, cluster, &profile.into_os_string())?;
+        // A database for each round: to `bench` they are the same study.
+        let database = files.bench.database.with_extension(format!("{run}.db"));
+        let bench = Bench { database: &database, ..files.bench };
+        let cells = bench.call(&format!("{}-{run}", self.name), &self.bench_words())?;
         cells.iter().map(|cell| self.outcome(cell, &predicted)).collect()
+    }
+
+    fn iterations(&self) -> usize {
+        match self.kind {
+            Kind::Emulated(_) => 0,
+            Kind::Trained { iterations, .. } => iterations,
+        }
+    }
+
+    /// Method by method.
+    fn predict_all(&self, files: &Written<'_>, cluster: &Path, model: &OsString) -> Result<Vec<[f64; 3]>, Error> {
+        METHODS.iter().map(|method| self.predict(files, cluster, model, method)).collect()
     }
 
     /// A cell, with what its method was predicted to do. (`bench` predicts it, too, from what its ranks measure; that is not meant here.)
@@ -150,7 +181,7 @@ impl Files {
             ("--compute", "real".to_owned()),
             ("--warmup", TRAINED_WARM_UP.to_string()),
             ("--iterations", iterations.to_string()),
-            ("--runs", TRAINED_RUNS.to_string()),
+            ("--runs", "1".to_owned()),
         ];
         words.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect()
     }
@@ -171,6 +202,32 @@ fn rates(prediction: &Value) -> Option<[f64; 3]> {
     let number = |name: &str| prediction[name].as_f64();
     let samples = number("samples_per_s")? * number("iteration_s")?;
     Some([samples / number("high_s")?, number("samples_per_s")?, samples / number("low_s")?])
+}
+
+/// Method by method the means over the rounds.
+fn over_rounds(rounds: &[Vec<Outcome>]) -> Vec<Outcome> {
+    let methods = rounds.first().into_iter().flatten().map(|outcome| &outcome.method);
+    let of_method = |method: &String| {
+        let all: Vec<&Outcome> = rounds.iter().flatten().filter(|outcome| outcome.method == *method).collect();
+        let mean_of = |number: &dyn Fn(&Outcome) -> Option<f64>| {
+            let numbers: Vec<f64> = all.iter().filter_map(|outcome| number(outcome)).collect();
+            Estimate::of(&numbers)
+        };
+        let mean = |number: &dyn Fn(&Outcome) -> Option<f64>| mean_of(number).map(|estimate| estimate.mean);
+        let [low, high] = [0, 1].map(|end| mean(&|outcome| Some(outcome.interval?[end])));
+        let throughput = mean_of(&|outcome| outcome.measured);
+        Outcome {
+            measured: throughput.as_ref().map(|throughput| throughput.mean),
+            predicted: mean(&|outcome| outcome.predicted),
+            interval: low.zip(high).map(|(low, high)| [low, high]),
+            throughput,
+            rounds: all.iter().map(|outcome| outcome.measured).collect(),
+            noise: mean(&|outcome| outcome.noise),
+            missing: all.iter().flat_map(|outcome| outcome.missing.clone()).collect(),
+            ..all[0].clone()
+        }
+    };
+    methods.map(of_method).collect()
 }
 
 fn words(first: &[&str], path: &Path, rest: &[String]) -> Vec<OsString> {
@@ -200,6 +257,7 @@ mod tests {
     use paceline_strategy::Registry;
     use serde_json::json;
 
+    use super::super::judge::samples::outcome;
     use super::*;
 
     #[test]
@@ -220,6 +278,20 @@ mod tests {
                 Kind::Trained { transport, .. } => assert_eq!(probe, format!("--transport {transport}")),
             }
         }
+    }
+
+    #[test]
+    fn rounds_are_averaged_method_by_method() {
+        let of = |method: &str, measured: f64, predicted: f64| {
+            let interval = Some([predicted - 1.0, predicted + 2.0]);
+            Outcome { interval, ..outcome("g", method, predicted, measured) }
+        };
+        let rounds = [vec![of("a", 10.0, 12.0), of("b", 5.0, 5.0)], vec![of("a", 20.0, 16.0), of("b", 7.0, 5.0)]];
+        let found = over_rounds(&rounds);
+        assert_eq!((found[0].method.as_str(), found[0].measured, found[0].predicted), ("a", Some(15.0), Some(14.0)));
+        assert_eq!((found[0].interval, &found[0].rounds), (Some([13.0, 16.0]), &vec![Some(10.0), Some(20.0)]));
+        assert_eq!((found[1].measured, found[1].throughput.map(|all| all.runs)), (Some(6.0), Some(2)));
+        assert_eq!(over_rounds(&[]), Vec::new());
     }
 
     #[test]
