@@ -13,7 +13,8 @@ impl World {
     /// Hands the links what the engine wants to send. True if there was anything.
     pub fn send_frames(&mut self, rank: Rank) -> bool {
         let mut moved = false;
-        for peer in (0..self.nodes.len()).filter(|&peer| peer != rank) {
+        // Not all begin with the same one.
+        for peer in (1..self.nodes.len()).map(|distance| (rank + distance) % self.nodes.len()) {
             let mut queued = false;
             while let Some(header) = self.nodes[rank].engine(|engine| engine.control(peer)) {
                 queued = true;

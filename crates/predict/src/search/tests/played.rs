@@ -44,7 +44,8 @@ fn messages_decide_where_formulas_know_too_little() {
     let class = LinkClass { alpha_s: 50e-6, overhead_s: 10e-6, beta_s_per_byte: 8e-10 };
     let cluster = Cluster::of_network(NetworkModel { within: class, across: class }, 16, 1);
     let strategy = Registry::built_in().parse("schedule=auto,arch=auto").expect("a strategy");
-    let archs = archs_of_world(16);
+    // All-to-all would be faster.
+    let archs = archs_of_world(16).split_off(1);
     let space = Space { archs, effort: 0, ..Space::of(Schedulers::built_in(), strategy) };
     let of = |messages| {
         let space = Space { messages, ..space.clone() };
