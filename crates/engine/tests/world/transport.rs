@@ -13,8 +13,9 @@ impl World {
     /// Hands the links what the engine wants to send. True if there was anything.
     pub fn send_frames(&mut self, rank: Rank) -> bool {
         let mut moved = false;
+        let n = self.nodes.len();
         // Not all begin with the same one.
-        for peer in (1..self.nodes.len()).map(|distance| (rank + distance) % self.nodes.len()) {
+        for peer in (1..n).map(|distance| (rank + distance) % n) {
             let mut queued = false;
             while let Some(header) = self.nodes[rank].engine(|engine| engine.control(peer)) {
                 queued = true;
