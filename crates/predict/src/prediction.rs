@@ -255,7 +255,7 @@ pub fn played_emulated(job: &Job<'_>, prediction: &Prediction) -> Result<Predict
 }
 
 /// Candidates of more messages are not played: seconds.
-const SETTLED_MESSAGES_MAX: usize = 50_000;
+const SETTLED_MESSAGES_MAX: usize = 200_000;
 
 /// The same where links are shared fairly, as switches and their ports are.
 ///
