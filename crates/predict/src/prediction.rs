@@ -251,35 +251,37 @@ pub fn played_emulated(job: &Job<'_>, prediction: &Prediction) -> Result<Predict
     if job.cluster.hosts_of(job.workers) < 2 {
         return Err(PredictError::ByMessage("all workers are on a single host".into()));
     }
-    in_proportion(job, prediction, Sending::Emulated, EMULATED_MESSAGES_MAX)
+    match in_proportion(job, prediction, Sending::Emulated, EMULATED_MESSAGES_MAX)? {
+        (found, left_out) if left_out.is_empty() => Ok(found),
+        (_, left_out) => Err(PredictError::ByMessage(format!("messages say nothing of {}", left_out.join(", ")))),
+    }
 }
 
 /// Candidates of more messages are not played: seconds.
 const SETTLED_MESSAGES_MAX: usize = 200_000;
 
-/// The same where links are shared fairly, as switches and their ports are.
+/// The same where links are shared fairly, as switches and their ports are. That servers answer the most urgent first, of which messages say
+/// nothing, gains nothing here.
 ///
 /// # Errors
 /// As [`predict_by_message`], with fewer messages.
 pub(crate) fn played_at_once(job: &Job<'_>, prediction: &Prediction) -> Result<Prediction, PredictError> {
-    in_proportion(job, prediction, Sending::AtOnce, SETTLED_MESSAGES_MAX)
+    in_proportion(job, prediction, Sending::AtOnce, SETTLED_MESSAGES_MAX).map(|(found, _)| found)
 }
 
-/// A prediction that is by as much longer or shorter as messages take than formulas say of the same.
+/// A prediction that is by as much longer or shorter as messages take than formulas say of the same, and what messages leave out.
 fn in_proportion(
     job: &Job<'_>,
     prediction: &Prediction,
     sending: Sending,
     messages_max: usize,
-) -> Result<Prediction, PredictError> {
+) -> Result<(Prediction, Vec<String>), PredictError> {
     let cluster = of_messages_only(&job.cluster.over(&job.strategy.protocol.name));
     let job = Job { cluster: &cluster, ..*job };
     let played = played(&job, &prediction.plan, sending, messages_max)?;
-    if !played.left_out.is_empty() {
-        return Err(PredictError::ByMessage(format!("messages say nothing of {}", played.left_out.join(", "))));
-    }
     let formulas_s = estimate_plan(&job, &prediction.plan)?.iteration_s;
-    Ok(prediction.clone().by_message(played.iteration_s * (prediction.iteration_s / formulas_s)))
+    let found = prediction.clone().by_message(played.iteration_s * (prediction.iteration_s / formulas_s));
+    Ok((found, played.left_out))
 }
 
 /// The cluster without constants that say nothing of messages.
