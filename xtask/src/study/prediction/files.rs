@@ -291,7 +291,7 @@ mod tests {
         assert_eq!((found[0].method.as_str(), found[0].measured, found[0].predicted), ("a", Some(15.0), Some(14.0)));
         assert_eq!((found[0].interval, &found[0].rounds), (Some([13.0, 16.0]), &vec![Some(10.0), Some(20.0)]));
         assert_eq!((found[1].measured, found[1].throughput.map(|all| all.runs)), (Some(6.0), Some(2)));
-        assert_eq!(over_rounds(&[]), Vec::new());
+        assert!(over_rounds(&[]).is_empty());
     }
 
     #[test]
