@@ -189,8 +189,8 @@ fn a_plan_with_its_reasons() {
         wired("25gbe+pcie4:8x4", "flat"),
         // Programs of all algorithms are simulated on it, and under one switch.
         wired("25gbe+pcie4:32x1", "fat-tree:8:2"),
-        // What servers with few partitions take, messages say.
-        measured(),
+        // What servers with few partitions take, messages say: sixteen hosts, and as many that only serve.
+        Cluster { name: "served".to_owned(), hosts: 16, workers_per_host: 2, server_hosts: 16, ..measured() },
     ];
     for cluster in &clusters {
         let (name, workers, profile) = (&cluster.name, 32, built_in_profile("bert-large").unwrap());
