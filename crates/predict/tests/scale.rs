@@ -134,8 +134,12 @@ fn a_formula() {
 #[test]
 fn programs_for_want_of_a_formula() {
     let named = |name| Cluster::named(name).unwrap();
-    let clusters =
-        [(measured(), 32), (named("4xv100-nvlink"), 4), (named("25gbe+pcie4:8x4"), 32), (named("roce+pcie3:8x2"), 16)];
+    let clusters = [
+        (measured(8, 4), 32),
+        (named("4xv100-nvlink"), 4),
+        (named("25gbe+pcie4:8x4"), 32),
+        (named("roce+pcie3:8x2"), 16),
+    ];
     for (cluster, workers) in &clusters {
         for model in ["resnet50", "bert-base", "bert-large"] {
             for strategy in ["wfbp-ps", "schedule=wfbp,arch=ps:1", "wfbp-a2a", "mg-wfbp", "bytescheduler-a2a"] {
@@ -174,26 +178,26 @@ fn wired(name: &str, topology: &str) -> Cluster {
     Cluster { topology: topology.into(), ..Cluster::named(name).unwrap() }
 }
 
-/// 8 hosts of 4 workers with what a message costs besides its bytes.
-fn measured() -> Cluster {
+/// Hosts of so many workers, with what a message costs besides its bytes.
+fn measured(hosts: usize, workers_per_host: usize) -> Cluster {
     let class = |alpha_s, overhead_s, beta_s_per_byte| LinkClass { alpha_s, overhead_s, beta_s_per_byte };
     let network = NetworkModel { within: class(5e-6, 1e-6, 1e-10), across: class(50e-6, 10e-6, 8e-10) };
-    Cluster::of_network(network, 8, 4)
+    Cluster::of_network(network, hosts, workers_per_host)
 }
 
 /// All that `paceline plan` says of the largest model of the study: the whole lossless space, the reasons, and DDP.
 #[test]
 fn a_plan_with_its_reasons() {
     let clusters = [
-        wired("study-10gbe", "flat"),
-        wired("25gbe+pcie4:8x4", "flat"),
+        (wired("study-10gbe", "flat"), "bert-large", 32),
+        (wired("25gbe+pcie4:8x4", "flat"), "bert-large", 32),
         // Programs of all algorithms are simulated on it, and under one switch.
-        wired("25gbe+pcie4:32x1", "fat-tree:8:2"),
+        (wired("25gbe+pcie4:32x1", "fat-tree:8:2"), "bert-large", 32),
         // What servers with few partitions take, messages say: sixteen hosts, and as many that only serve.
-        Cluster { name: "served".to_owned(), hosts: 16, workers_per_host: 2, server_hosts: 16, ..measured() },
+        (Cluster { name: "served".to_owned(), server_hosts: 16, ..measured(16, 1) }, "bert-base", 16),
     ];
-    for cluster in &clusters {
-        let (name, workers, profile) = (&cluster.name, 32, built_in_profile("bert-large").unwrap());
+    for (cluster, model, workers) in &clusters {
+        let (name, workers, profile) = (&cluster.name, *workers, built_in_profile(model).unwrap());
         let space = Space { messages: true, ..Space::default() };
         let question = Question { cluster, profile: &profile, workers, space: &space };
         let begin = Instant::now();
@@ -202,12 +206,12 @@ fn a_plan_with_its_reasons() {
         let (reasons, ddp) = (explain(&question, &answer).sentences.len(), ddp_settings(&question, &answer).unwrap());
         let all = begin.elapsed().as_secs_f64();
         println!(
-            "{name}, {}: bert-large planned in {searched:.2} s ({} predictions, {} played), with {reasons} reasons and {ddp} in \
+            "{name}, {}: {model} planned in {searched:.2} s ({} predictions, {} played), with {reasons} reasons and {ddp} in \
              {all:.2} s (of {PLANNED_S} s)",
             cluster.topology, answer.predictions, answer.played
         );
         assert!(all < SLACK * PLANNED_S, "{name}: {all} s");
-        assert!(answer.played > 0 || cluster != clusters.last().unwrap(), "nothing was played");
+        assert!(answer.played > 0 || name != "served", "nothing was played");
         held_at_most();
     }
 }
