@@ -258,7 +258,7 @@ pub fn played_emulated(job: &Job<'_>, prediction: &Prediction) -> Result<Predict
 }
 
 /// Candidates of more messages are not played: seconds.
-const SETTLED_MESSAGES_MAX: usize = 200_000;
+const SETTLED_MESSAGES_MAX: usize = 120_000;
 
 /// The same where links are shared fairly, as switches and their ports are. That servers answer the most urgent first, of which messages say
 /// nothing, gains nothing here.
