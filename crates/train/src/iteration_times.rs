@@ -53,19 +53,25 @@ pub(crate) fn typical(iterations: &[IterationTimes]) -> Option<IterationTimes> {
 }
 
 fn typical_steps(iterations: &[IterationTimes], phase: fn(&IterationTimes) -> &[Step]) -> Option<Vec<Step>> {
-    let order = |iteration: &IterationTimes| phase(iteration).iter().map(|step| step.tensor).collect::<Vec<TensorId>>();
-    let first = order(iterations.first()?);
-    if iterations.iter().any(|iteration| order(iteration) != first) {
-        return None;
-    }
-    let of_step = |index: usize| median(iterations.iter().map(|iteration| phase(iteration)[index].seconds));
-    let mut steps: Vec<Step> =
-        first.iter().enumerate().map(|(index, &tensor)| Step { tensor, seconds: of_step(index) }).collect();
-    let (whole, sum) = (median(iterations.iter().map(|iteration| total(phase(iteration)))), total(&steps));
+    let phases: Vec<&[Step]> = iterations.iter().map(phase).collect();
+    let mut steps = step_by_step(&phases, |seconds| median(seconds.iter().copied()))?;
+    let (whole, sum) = (median(phases.iter().map(|steps| total(steps))), total(&steps));
     if sum > 0.0 {
         steps.iter_mut().for_each(|step| step.seconds *= whole / sum);
     }
     Some(steps)
+}
+
+/// Each step as long as `of` makes it of what it took in all of these. None if they are not of the same tensors in the same order, or there
+/// is none.
+pub(crate) fn step_by_step(phases: &[&[Step]], of: fn(&[f64]) -> f64) -> Option<Vec<Step>> {
+    let order = |steps: &[Step]| steps.iter().map(|step| step.tensor).collect::<Vec<TensorId>>();
+    let first = order(phases.first()?);
+    if phases.iter().any(|steps| order(steps) != first) {
+        return None;
+    }
+    let of_step = |place: usize| of(&phases.iter().map(|steps| steps[place].seconds).collect::<Vec<f64>>());
+    Some(first.into_iter().enumerate().map(|(place, tensor)| Step { tensor, seconds: of_step(place) }).collect())
 }
 
 fn total(steps: &[Step]) -> f64 {

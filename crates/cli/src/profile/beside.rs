@@ -2,13 +2,13 @@
 //! many others compute as there will be, who note what it takes them.
 
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
-use std::process::{Child, ChildStdin, Stdio, exit};
+use std::process::{ChildStdin, Stdio, exit};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::starts::ourselves;
+use super::starts::{Started, ourselves};
 use crate::failure::Failure;
 
 /// The flag with which the others are started: they compute until nobody holds their input any more.
@@ -28,7 +28,8 @@ const PATIENCE_AT_END: Duration = Duration::from_secs(10);
 pub struct Others(Vec<Other>);
 
 struct Other {
-    child: Child,
+    /// Ends with this, in whatever way that comes.
+    _child: Started,
     /// None once it has been told to end.
     input: Option<ChildStdin>,
     /// Line by line.
@@ -89,7 +90,7 @@ impl Other {
             // Nobody may be left to hear it.
             lines.map(|line| sender.send(line)).take_while(Result::is_ok).for_each(drop);
         });
-        Ok(Other { child, input, said })
+        Ok(Other { _child: Started(child), input, said })
     }
 
     /// What it says until then, line by line. A model may say something, too.
@@ -109,14 +110,6 @@ impl Other {
         let seconds = PATIENCE.as_secs();
         Err(Failure::failed(format!("the other workers do not compute after {seconds} s"))
             .help("measure with fewer --workers, or on a machine that is less busy"))
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        // It may have ended by itself; either way it is gone afterwards.
-        _ = self.child.kill();
-        _ = self.child.wait();
     }
 }
 

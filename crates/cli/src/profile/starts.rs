@@ -81,11 +81,12 @@ pub fn ourselves(flag: &str) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// Gone when this is.
-struct Started(Child);
+/// A process that is gone when this is.
+pub struct Started(pub Child);
 
 impl Drop for Started {
     fn drop(&mut self) {
+        // It may have ended by itself.
         _ = self.0.kill();
         _ = self.0.wait();
     }

@@ -231,6 +231,11 @@ fn groups_of(panel: &Panel) -> Vec<GroupView> {
     panel.groups.iter().map(view).filter(|group| !group.cells.is_empty()).collect()
 }
 
+/// In samples per second, with a star where it lies beyond what was measured.
+fn rate(samples_per_s: f64, extrapolated: bool) -> String {
+    number(samples_per_s) + if extrapolated { " *" } else { "" }
+}
+
 fn cells_of(group: &Group) -> Vec<CellView> {
     let cell = |row: &Row| {
         let predicted = row.predicted.as_ref()?;
@@ -238,7 +243,7 @@ fn cells_of(group: &Group) -> Vec<CellView> {
         let dash = || "–".to_owned();
         let interval = [predicted.samples_per_s_low, predicted.samples_per_s_high].map(number);
         let numbers = vec![
-            number(predicted.samples_per_s) + if predicted.extrapolated.is_empty() { "" } else { " *" },
+            rate(predicted.samples_per_s, !predicted.extrapolated.is_empty()),
             interval.join(" to "),
             result.map_or_else(dash, |result| number(result.samples_per_s.mean)),
             row.prediction_error.map_or_else(dash, |error| format!("{:+.1} %", 100.0 * error)),
@@ -288,9 +293,8 @@ impl OutlookView {
 impl CurveView {
     fn of(curve: &Curve, served: &dyn Fn(&str) -> bool, place: &str) -> CurveView {
         let points = curve.points.iter().enumerate();
-        let rate = |line: &CurveLine, point: usize, rate: Option<f64>| {
-            let Some(rate) = rate else { return "–".to_owned() };
-            if line.is_extrapolated(point) { format!("{} *", number(rate)) } else { number(rate) }
+        let of_point = |line: &CurveLine, point: usize, samples_per_s: Option<f64>| {
+            samples_per_s.map_or_else(|| "–".to_owned(), |value| rate(value, line.is_extrapolated(point)))
         };
         CurveView {
             what: curve.what.clone(),
@@ -304,7 +308,12 @@ impl CurveView {
                 .iter()
                 .map(|line| LineView {
                     method: line.method.clone(),
-                    numbers: line.samples_per_s.iter().enumerate().map(|(at, found)| rate(line, at, *found)).collect(),
+                    numbers: line
+                        .samples_per_s
+                        .iter()
+                        .enumerate()
+                        .map(|(at, found)| of_point(line, at, *found))
+                        .collect(),
                 })
                 .collect(),
         }

@@ -27,25 +27,20 @@ impl Step {
         let found_s = chosen.predicted.seconds;
         let tried = experience.plans();
         let course = experience.course(running, &seconds, &chosen.plan, found_s);
-        let doubts = chosen.doubts.clone();
-        let take = |expected_s, doubts| {
-            let (plan, predicted) = (Some(chosen.plan.clone()), Some(chosen.predicted));
-            Step { plan, predicted, expected_s, reasons: chosen.reasons.clone(), doubts }
-        };
-        match (measured_s, course) {
-            (None, _) => take(found_s, doubts),
-            (_, Course::Take(expected_s)) => take(expected_s, doubts),
+        let take = |expected_s| (Some(chosen.plan.clone()), Some(chosen.predicted), expected_s, chosen.reasons.clone());
+        let (plan, predicted, expected_s, reasons) = match (measured_s, course) {
+            (None, _) => take(found_s),
+            (_, Course::Take(expected_s)) => take(expected_s),
             (_, Course::GoBack(place, expected_s)) => {
                 let reasons = vec!["it was faster than what ran since".to_owned()];
-                let (plan, predicted) = (Some(tried[place].clone()), chosen.tried[place]);
-                Step { plan, predicted, expected_s, reasons, doubts }
+                (Some(tried[place].clone()), chosen.tried[place], expected_s, reasons)
             }
             (Some(measured_s), Course::Stay) => {
                 let predicted = experience.place(running).and_then(|place| chosen.tried[place]);
-                let reasons = vec![why_stay(running, predicted, chosen)];
-                Step { plan: None, predicted, expected_s: measured_s, reasons, doubts }
+                (None, predicted, measured_s, vec![why_stay(running, predicted, chosen)])
             }
-        }
+        };
+        Step { plan, predicted, expected_s, reasons, doubts: chosen.doubts.clone() }
     }
 
     /// The plan that runs stays, of which nothing is predicted: no other one could be looked for.

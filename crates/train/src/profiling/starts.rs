@@ -1,12 +1,12 @@
 //! One profile of several starts. A worker takes some percent more or less in each, as its memory lies elsewhere; two workers of a job are two
 //! starts, and at each iteration the faster one waits.
 
-use paceline_plan::{Profile, Step, TensorId};
+use paceline_plan::{Profile, Step};
 use serde::{Deserialize, Serialize};
 
 use super::{MeasuredProfile, ProfileOptions};
 use crate::computed::slowed_profile;
-use crate::iteration_times::{mean_difference, mean_difference_between};
+use crate::iteration_times::{mean_difference, mean_difference_between, step_by_step};
 use crate::measure::relative_half_width;
 
 /// No mean difference of what is not negative is larger, of as many on both sides.
@@ -31,11 +31,13 @@ pub fn profile_of_starts(starts: &[ProfiledStart], options: &ProfileOptions) -> 
     let means_s: Vec<f64> = starts.iter().map(ProfiledStart::mean_s).collect();
     let mean_s = mean(&means_s);
     let scaled: Vec<Profile> = starts.iter().map(ProfiledStart::scaled).collect();
+    let phases =
+        |of: fn(&Profile) -> &Vec<Step>| scaled.iter().map(|profile| of(profile).as_slice()).collect::<Vec<_>>();
     let seconds: Vec<f64> = starts.iter().flat_map(|start| start.measured.seconds.iter().copied()).collect();
     let profile = Profile {
         source: options.source(seconds.len(), starts.len()),
-        forward: mean_steps(&scaled, |profile| &profile.forward)?,
-        backward: mean_steps(&scaled, |profile| &profile.backward)?,
+        forward: step_by_step(&phases(|profile| &profile.forward), mean)?,
+        backward: step_by_step(&phases(|profile| &profile.backward), mean)?,
         update_s: mean(&scaled.iter().map(|profile| profile.update_s).collect::<Vec<f64>>()),
         uncertainty: match means_s.len() {
             1 => first.uncertainty,
@@ -90,17 +92,6 @@ fn difference_at_once(one: &[f64], other: &[f64]) -> Option<f64> {
     let differences: Vec<f64> =
         fewer.iter().enumerate().map(|(place, seconds)| (seconds - beside(place)).abs()).collect();
     (!differences.is_empty()).then(|| mean(&differences))
-}
-
-/// Step by step; None where they are not the same in all.
-fn mean_steps(profiles: &[Profile], phase: fn(&Profile) -> &[Step]) -> Option<Vec<Step>> {
-    let order = |profile: &Profile| phase(profile).iter().map(|step| step.tensor).collect::<Vec<TensorId>>();
-    let first = order(profiles.first()?);
-    if profiles.iter().any(|profile| order(profile) != first) {
-        return None;
-    }
-    let of_step = |place: usize| mean(&profiles.iter().map(|it| phase(it)[place].seconds).collect::<Vec<f64>>());
-    Some(first.into_iter().enumerate().map(|(place, tensor)| Step { tensor, seconds: of_step(place) }).collect())
 }
 
 fn mean(values: &[f64]) -> f64 {
