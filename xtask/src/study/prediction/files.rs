@@ -35,11 +35,13 @@ enum Kind {
 
 /// One on each core.
 const TRAINED_WORKERS: usize = 2;
-/// Runs of each method where models are trained: such worlds differ by a tenth and more. Before each the model is measured, in one start: a
-/// machine may change its speed by a quarter within minutes, and five profiles and five runs see the same of that.
-const TRAINED_RUNS: usize = 5;
+/// Rounds where models are trained, each of a run of each method.
+const TRAINED_ROUNDS: usize = 5;
+/// So many methods are run after another between two profiles of a round. A machine may change its speed by a quarter within a minute, and what
+/// computes on it takes as long as it happens to: profiles are to see as much of that as runs.
+const BETWEEN_PROFILES: usize = 3;
 /// Iterations of a profile, at least.
-const PROFILED: usize = 50;
+const PROFILED: usize = 20;
 /// Iterations get faster by some percent until about the tenth.
 const TRAINED_WARM_UP: usize = 10;
 /// Seconds for a probe, and for all profiles of a model.
@@ -68,8 +70,8 @@ pub fn all(quick: bool) -> Vec<Files> {
         emulated("resnet50", "100GbIB", 2, 2),
         emulated("bert-base", "10GbE", 2, 2),
         trained("mlp", "shm", 300, 100.0),
-        trained("transformer-lm", "shm", 12, 150.0),
-        trained("transformer-lm", "tcp", 12, 150.0),
+        trained("transformer-lm", "shm", 12, 450.0),
+        trained("transformer-lm", "tcp", 12, 450.0),
     ]
 }
 
@@ -85,8 +87,11 @@ impl Files {
 
     /// Worlds that are measured.
     pub fn worlds(&self) -> usize {
-        let runs = if matches!(self.kind, Kind::Trained { .. }) { TRAINED_RUNS } else { 1 };
-        runs * (METHODS.len() + 1)
+        match self.kind {
+            Kind::Emulated(_) => METHODS.len() + 1,
+            // Each call measures one worker, too.
+            Kind::Trained { .. } => TRAINED_ROUNDS * (METHODS.len() + METHODS.chunks(BETWEEN_PROFILES).len()),
+        }
     }
 
     fn workers(&self) -> usize {
@@ -96,7 +101,7 @@ impl Files {
         }
     }
 
-    /// Writes the files, predicts from them, and only then measures; where models are trained run by run.
+    /// Writes the files, predicts from them, and only then measures; where models are trained by turns.
     ///
     /// # Errors
     /// The program cannot be run, or refuses what it is asked.
@@ -112,30 +117,40 @@ impl Files {
                 cells.iter().map(|cell| self.outcome(cell, &predicted)).collect()
             }
             Kind::Trained { model, .. } => {
-                let rounds = (1..=TRAINED_RUNS).map(|run| self.measure_trained(run, model, &files, &cluster));
+                let rounds = (1..=TRAINED_ROUNDS).map(|round| self.measure_trained(round, model, &files, &cluster));
                 Ok(over_rounds(&rounds.collect::<Result<Vec<_>, _>>()?))
             }
         }
     }
 
-    /// One run of each method, predicted from a profile of just before.
+    /// One run of each method, predicted from the profiles between them: the means of what these say.
     fn measure_trained(
         &self,
-        run: usize,
+        round: usize,
         model: &str,
         files: &Written<'_>,
         cluster: &Path,
     ) -> Result<Vec<Outcome>, Error> {
-        let (profile, workers) = (files.path(&format!("profile-{run}.json")), self.workers().to_string());
+        let (mut predicted, mut cells) = (Vec::new(), Vec::new());
+        for (part, methods) in METHODS.chunks(BETWEEN_PROFILES).enumerate() {
+            let profile = self.profile(&format!("profile-{round}-{part}.json"), model, files)?;
+            predicted.push(self.predict_all(files, cluster, &profile.into_os_string())?);
+            // A database for each: to `bench` rounds are the same study.
+            let database = files.bench.database.with_extension(format!("{round}.{part}.db"));
+            let bench = Bench { database: &database, ..files.bench };
+            cells.extend(bench.call(&format!("{}-{round}-{part}", self.name), &self.bench_words(methods))?);
+        }
+        let predicted = means(&predicted);
+        cells.iter().map(|cell| self.outcome(cell, &predicted)).collect()
+    }
+
+    /// A start of the model, in this file.
+    fn profile(&self, file: &str, model: &str, files: &Written<'_>) -> Result<PathBuf, Error> {
+        let (path, workers) = (files.path(file), self.workers().to_string());
         let iterations = self.iterations().max(PROFILED).to_string();
         let first = ["--model", model, "--starts", "1", "--iterations", &iterations, "--workers", &workers, "-o"];
-        files.run("profile", &words(&first, &profile, &[]))?;
-        let predicted = self.predict_all(files, cluster, &profile.into_os_string())?;
-        // A database for each round: to `bench` they are the same study.
-        let database = files.bench.database.with_extension(format!("{run}.db"));
-        let bench = Bench { database: &database, ..files.bench };
-        let cells = bench.call(&format!("{}-{run}", self.name), &self.bench_words())?;
-        cells.iter().map(|cell| self.outcome(cell, &predicted)).collect()
+        files.run("profile", &words(&first, &path, &[]))?;
+        Ok(path)
     }
 
     fn iterations(&self) -> usize {
@@ -171,9 +186,9 @@ impl Files {
         }
     }
 
-    fn bench_words(&self) -> Vec<String> {
+    fn bench_words(&self, methods: &[&str]) -> Vec<String> {
         let Kind::Trained { model, transport, iterations, .. } = &self.kind else { return Vec::new() };
-        let methods: Vec<String> = METHODS.iter().map(|method| format!("{method},protocol={transport}")).collect();
+        let methods: Vec<String> = methods.iter().map(|method| format!("{method},protocol={transport}")).collect();
         let words = [
             ("--models", (*model).to_owned()),
             ("--methods", methods.join(";")),
@@ -204,7 +219,16 @@ fn rates(prediction: &Value) -> Option<[f64; 3]> {
     Some([samples / number("high_s")?, number("samples_per_s")?, samples / number("low_s")?])
 }
 
-/// Method by method the means over the rounds.
+/// Number by number the means of what several profiles say.
+fn means(predicted: &[Vec<[f64; 3]>]) -> Vec<[f64; 3]> {
+    let methods = predicted.first().map_or(0, Vec::len);
+    let mean = |method: usize, number: usize| {
+        predicted.iter().map(|all| all[method][number]).sum::<f64>() / predicted.len() as f64
+    };
+    (0..methods).map(|method| [0, 1, 2].map(|number| mean(method, number))).collect()
+}
+
+/// Method by method the means over the rounds. How far apart predictions lie of profiles of different times is uncertainty, too.
 fn over_rounds(rounds: &[Vec<Outcome>]) -> Vec<Outcome> {
     let methods = rounds.first().into_iter().flatten().map(|outcome| &outcome.method);
     let of_method = |method: &String| {
@@ -214,12 +238,17 @@ fn over_rounds(rounds: &[Vec<Outcome>]) -> Vec<Outcome> {
             Estimate::of(&numbers)
         };
         let mean = |number: &dyn Fn(&Outcome) -> Option<f64>| mean_of(number).map(|estimate| estimate.mean);
-        let [low, high] = [0, 1].map(|end| mean(&|outcome| Some(outcome.interval?[end])));
+        let predicted = mean_of(&|outcome| outcome.predicted);
+        let end = |end: usize| {
+            let (own, all) = (mean(&|outcome| Some(outcome.interval?[end]))?, predicted.as_ref()?);
+            let apart = (own - all.mean).hypot(all.half_width_95.unwrap_or(0.0));
+            Some(if end == 0 { (all.mean - apart).max(0.0) } else { all.mean + apart })
+        };
         let throughput = mean_of(&|outcome| outcome.measured);
         Outcome {
             measured: throughput.as_ref().map(|throughput| throughput.mean),
-            predicted: mean(&|outcome| outcome.predicted),
-            interval: low.zip(high).map(|(low, high)| [low, high]),
+            predicted: predicted.as_ref().map(|estimate| estimate.mean),
+            interval: end(0).zip(end(1)).map(|(low, high)| [low, high]),
             throughput,
             rounds: all.iter().map(|outcome| outcome.measured).collect(),
             noise: mean(&|outcome| outcome.noise),
@@ -269,7 +298,7 @@ mod tests {
         let here = Processors { cores: 2, core_bytes_per_s: 1.2e9 };
         for files in &all {
             assert!(files.estimate_s(here) > FILES_S && files.worlds() >= METHODS.len() && files.workers() >= 2);
-            let words = files.bench_words();
+            let words = files.bench_words(&METHODS);
             let methods = words.iter().position(|word| word == "--methods").map(|place| words[place + 1].split(';'));
             assert!(methods.into_iter().flatten().all(|method| Registry::built_in().parse(method).is_ok()));
             let probe = files.probe_words().join(" ");
@@ -289,9 +318,22 @@ mod tests {
         let rounds = [vec![of("a", 10.0, 12.0), of("b", 5.0, 5.0)], vec![of("a", 20.0, 16.0), of("b", 7.0, 5.0)]];
         let found = over_rounds(&rounds);
         assert_eq!((found[0].method.as_str(), found[0].measured, found[0].predicted), ("a", Some(15.0), Some(14.0)));
-        assert_eq!((found[0].interval, &found[0].rounds), (Some([13.0, 16.0]), &vec![Some(10.0), Some(20.0)]));
-        assert_eq!((found[1].measured, found[1].throughput.map(|all| all.runs)), (Some(6.0), Some(2)));
+        assert_eq!((found[1].measured, found[1].interval), (Some(6.0), Some([4.0, 7.0])));
+        assert_eq!(
+            (&found[0].rounds, found[1].throughput.map(|all| all.runs)),
+            (&vec![Some(10.0), Some(20.0)], Some(2))
+        );
+        // Of 12 and 16 the mean is known to 12.706 times 2 at 95 %.
+        let [low, high] = found[0].interval.expect("both have one");
+        assert!(low == 0.0 && (high - 14.0 - 25.412f64.hypot(2.0)).abs() < 1e-3, "{low} to {high}");
         assert!(over_rounds(&[]).is_empty());
+    }
+
+    #[test]
+    fn what_profiles_say_is_averaged_number_by_number() {
+        let of_one = |shift: f64| vec![[1.0 + shift, 2.0, 3.0], [4.0, 5.0 + shift, 6.0]];
+        assert_eq!(means(&[of_one(0.0), of_one(2.0)]), [[2.0, 2.0, 3.0], [4.0, 6.0, 6.0]]);
+        assert!(means(&[]).is_empty());
     }
 
     #[test]
