@@ -135,7 +135,7 @@ impl Choosing<'_> {
         mut passing: Option<Passing<'_>>,
     ) -> Result<(Cluster, Vec<String>), TrainError> {
         let workers = self.peers.workers();
-        let (mut cluster, mut doubts) = (of_world(workers), unsaid(workers.topology()));
+        let (mut cluster, mut doubts) = (of_world(workers), Vec::from_iter(unsaid(workers.topology())));
         if workers.world_size() == 1 {
             return Ok((cluster, doubts));
         }

@@ -31,21 +31,20 @@ pub(super) fn of_world(workers: &Communicator) -> Cluster {
     cluster.within.incast_s_per_byte = costs.contention_within.into();
     // Where each rank has a host for itself, nobody is there from whom it could fetch.
     cluster.within.fetched = costs.fetched && topology.ranks_per_host_max() > 1;
+    // What programs follow counts; where they follow nothing, all that was measured went through what joins the hosts, too.
+    if topology.torus().is_some() || topology.bcube().is_some() {
+        cluster.topology = topology.shape().to_string();
+    }
     // However operations turn out, the runtime goes on to choose their algorithms and tiles by that.
     cluster.agreed = Some(costs);
     cluster
 }
 
-/// What a cluster does not say of these hosts, in words: some may have fewer ranks than others, and a torus or a BCube may join them,
-/// which programs can follow.
-pub(super) fn unsaid(topology: &Topology) -> Vec<String> {
+/// What a cluster does not say of these hosts, in words: some may have fewer ranks than others.
+pub(super) fn unsaid(topology: &Topology) -> Option<String> {
     let (ranks, hosts, most) = (topology.world(), topology.hosts(), topology.ranks_per_host_max());
     let uneven = (0..hosts).any(|host| topology.members(host).len() != most);
-    let uneven =
-        uneven.then(|| format!("{ranks} workers on {hosts} hosts are predicted as if full hosts of {most} came first"));
-    let wired = topology.torus().is_some() || topology.bcube().is_some();
-    let wired = wired.then(|| format!("hosts on {} are predicted as if one switch joined them all", topology.shape()));
-    uneven.into_iter().chain(wired).collect()
+    uneven.then(|| format!("{ranks} workers on {hosts} hosts are predicted as if full hosts of {most} came first"))
 }
 
 /// The measured operations are off by no more than this factor in either direction; beyond it something else was measured.

@@ -3,7 +3,7 @@ use paceline_strategy::Registry;
 
 use super::*;
 use crate::InFlight;
-use crate::on_ranks::on_ranks;
+use crate::on_ranks::{on_hosts, on_ranks};
 
 fn calibrated_on(arch: &str, cluster: &mut Cluster, measured: CommunicationCost, uncertain: f64) -> Vec<String> {
     let profile = built_in_profile("resnet50").unwrap();
@@ -281,18 +281,34 @@ fn algorithms_are_chosen_by_what_the_ranks_agreed() {
 
 #[test]
 fn what_a_cluster_does_not_say_of_hosts_is_told() {
-    let told = |topology: &Topology, words: &[&str]| {
-        let said = unsaid(topology);
-        assert_eq!(said.len(), words.len(), "{said:?}");
-        assert!(said.iter().zip(words).all(|(said, words)| said.contains(words)), "{said:?}");
-    };
-    told(&Topology::regular(4, 2), &[]);
-    told(&Topology::of_hosts(&[0, 0, 1]), &["3 workers on 2 hosts are predicted as if full hosts of 2 came first"]);
-    told(
-        &Topology::regular(4, 1).on_torus(2, 2),
-        &["hosts on torus:2x2 are predicted as if one switch joined them all"],
-    );
-    told(&Topology::regular(4, 1).on_bcube(2, 2), &["hosts on bcube:2:2 are predicted as if"]);
-    // No program follows the torus where workers share its hosts.
-    told(&Topology::regular(4, 2).on_torus(2, 2), &[]);
+    assert_eq!(unsaid(&Topology::regular(4, 2)), None);
+    let said = unsaid(&Topology::of_hosts(&[0, 0, 1]));
+    assert_eq!(said.as_deref(), Some("3 workers on 2 hosts are predicted as if full hosts of 2 came first"));
+}
+
+/// What follows the wires is predicted to use all of a host's ports, and what does not to share them; and what was measured of operations
+/// there is predicted again.
+#[test]
+fn hosts_that_are_wired_otherwise_are_predicted_so() {
+    for (topology, program) in [("torus:2x2", "2d-torus"), ("bcube:2:2", "bcube")] {
+        let of_ranks = on_hosts(4, topology, |workers| of_world(&workers));
+        assert!(
+            of_ranks.iter().all(|cluster| cluster.topology == topology && cluster.check() == Ok(())),
+            "{of_ranks:?}"
+        );
+        let flat = Cluster::of_network(NetworkModel::TEN_GBE, 4, 1);
+        let wired = Cluster { topology: of_ranks[0].topology.clone(), ..flat.clone() };
+        let arch = format!("wfbp-a2a,arch=a2a:{program}");
+        let seconds = |cluster: &Cluster| several(cluster, &arch, 64 << 20, 1);
+        assert!(seconds(&wired) < 0.8 * seconds(&flat), "{topology}: {} {}", seconds(&wired), seconds(&flat));
+        // Links that are a third slower than those between which messages were timed.
+        let mut truth = wired.clone();
+        truth.across.beta_s_per_byte = truth.across.beta_s_per_byte.times(4.0 / 3.0);
+        for arch in [&arch, "wfbp-ps,arch=ps:4"] {
+            let mut found = wired.clone();
+            assert_eq!(calibrated_on(arch, &mut found, measured_of(&truth, arch), 0.1), Vec::<String>::new());
+            let off = several(&found, arch, 4 << 20, 8) / several(&truth, arch, 4 << 20, 8) - 1.0;
+            assert!(off.abs() < 0.05, "{topology}, {arch}: off by {off}");
+        }
+    }
 }
