@@ -280,8 +280,10 @@ fn in_proportion(
     let job = Job { cluster: &cluster, ..*job };
     let played = played(&job, &prediction.plan, sending, messages_max)?;
     let formulas_s = estimate_plan(&job, &prediction.plan)?.iteration_s;
-    let found = prediction.clone().by_message(played.iteration_s * (prediction.iteration_s / formulas_s));
-    Ok((found, played.left_out))
+    let longer = prediction.iteration_s / formulas_s;
+    let found = prediction.clone().by_message(played.iteration_s * longer);
+    let timeline = played.timeline.into_iter().map(|span| span.times(longer)).collect();
+    Ok((Prediction { timeline, ..found }, played.left_out))
 }
 
 /// The cluster without constants that say nothing of messages.

@@ -183,6 +183,13 @@ pub struct Span {
     pub operation: Option<OperationNumber>,
 }
 
+impl Span {
+    /// The same where everything takes so many times as long.
+    pub(crate) fn times(self, factor: f64) -> Span {
+        Span { start_s: factor * self.start_s, end_s: factor * self.end_s, ..self }
+    }
+}
+
 /// Where a span belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {

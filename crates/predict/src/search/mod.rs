@@ -386,13 +386,11 @@ impl Found {
         }
         let played = if question.space.messages { played::settle(&mut candidates, question) } else { 0 };
         let mut answer = Answer { candidates, left_out, predictions, played, world };
-        for (number, place) in answer.first_of_each_kind().into_iter().take(question.space.intervals).enumerate() {
+        for place in answer.first_of_each_kind().into_iter().take(question.space.intervals) {
             let candidate = &mut answer.candidates[place];
             candidate.prediction = candidate.predict(question)?;
-            if number > 0 {
-                candidate.prediction.timeline = Vec::new();
-            }
         }
+        answer.candidates.iter_mut().skip(1).for_each(|candidate| candidate.prediction.timeline = Vec::new());
         Ok(answer)
     }
 }
@@ -448,7 +446,9 @@ impl Candidate {
     fn predict(&self, question: &Question) -> Result<Prediction, PredictError> {
         let predicted = predict_plan(&self.job(question), &self.prediction.plan)?;
         Ok(match self.by_message_s {
-            Some(iteration_s) => predicted.by_message(iteration_s),
+            Some(iteration_s) => {
+                Prediction { timeline: self.prediction.timeline.clone(), ..predicted.by_message(iteration_s) }
+            }
             None => predicted,
         })
     }

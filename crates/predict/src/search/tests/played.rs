@@ -1,7 +1,7 @@
 //! Where messages decide among candidates.
 
 use super::*;
-use crate::{estimate_plan, played_emulated, predict_by_message};
+use crate::{Lane, Span, estimate_plan, played_emulated, predict_by_message};
 
 #[test]
 fn messages_decide_where_links_are_emulated() {
@@ -22,6 +22,10 @@ fn messages_decide_where_links_are_emulated() {
         let by_formulas = estimate_plan(&job, &candidate.prediction.plan).expect("a prediction");
         let played = played_emulated(&job, &by_formulas).expect("it can be played");
         assert!((candidate.prediction.iteration_s / played.iteration_s - 1.0).abs() < 1e-9, "{}", candidate.strategy);
+        // What is shown of it is what was played, as long as that is said to take.
+        let of_messages = |span: &&Span| span.lane == Lane::Network && span.operation.is_some();
+        let last_s = played.timeline.iter().filter(of_messages).map(|span| span.end_s).fold(0.0, f64::max);
+        assert!((0.9..1.5).contains(&(last_s / played.iteration_s)), "{}: {last_s} s", candidate.strategy);
         moved += usize::from((played.iteration_s / by_formulas.iteration_s - 1.0).abs() > 1e-3);
     }
     assert!(moved > 0, "formulas are not what messages take");
