@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::environment::CostModel;
+use crate::environment::{CostModel, counted};
 use crate::prior::{Budget, Regime};
 use crate::state::{Congestion, Context, SizeClass};
 use crate::tuner::{Course, Standing, Tuner};
@@ -104,10 +104,10 @@ fn in_words(course: &Course, choice: crate::Choice, model: &dyn CostModel) -> St
     let crate::Choice::Play(action) = choice else { return "default".to_owned() };
     let mut words = model.family_name(&course.state, &action);
     if action.channels > 0 {
-        words += &format!(", {} channels", action.channels);
+        words += &format!(", {}", model.channels_in_words(action.channels));
     }
     if action.threads > 0 && model.sets_threads() {
-        words += &format!(", {} threads", action.threads);
+        words += &format!(", {}", counted(action.threads.into(), "thread"));
     }
     if action.chunk_log2 > 0 {
         words += &format!(", {}", model.chunk_in_words(action.chunk_log2));
@@ -141,20 +141,15 @@ pub struct Table(pub Vec<Row>);
 
 impl fmt::Display for Atlas {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:<15} {:<16} {:>5} {:<9} {:<9} {:>8} {:<12} {:>9} {:>9}  why",
-            "collective", "bytes", "ranks", "transport", "calls of", "V", "regime", "calls", "spent"
-        )?;
-        for row in &self.0 {
+        let whose: Vec<String> = self.0.iter().map(|row| who(&row.context)).collect();
+        let width = whose.iter().map(String::len).max().unwrap_or(0).max("calls of".len());
+        let (who, v, regime, calls, spent) = ("calls of", "V", "regime", "calls", "spent");
+        writeln!(f, "{WHAT} {who:<width$} {v:>8} {regime:<12} {calls:>9} {spent:>9}  why")?;
+        for (row, whose) in self.0.iter().zip(&whose) {
             writeln!(
                 f,
-                "{:<15} {:<16} {:>5} {:<9} {:<9} {:>8.1e} {:<12} {:>9} {:>9}  {}",
-                row.context.collective,
-                row.size,
-                row.context.ranks,
-                row.context.transport,
-                row.context.parallelism,
+                "{} {whose:<width$} {:>8.1e} {:<12} {:>9} {:>9}  {}",
+                what(&row.context),
                 row.ratio,
                 row.regime,
                 row.calls,
@@ -164,6 +159,16 @@ impl fmt::Display for Atlas {
         }
         Ok(())
     }
+}
+
+/// The head of [`what`].
+pub const WHAT: &str = "collective      bytes                from ranks hosts";
+
+/// What is called in a context, of which class of bytes, from how many on and among how many, as wide as its head.
+pub fn what(context: &Context) -> String {
+    let Context { collective, size_log2, ranks, hosts, .. } = *context;
+    let least = 1u64 << size_log2.min(62);
+    format!("{collective:<15} {:<16} {:>8} {ranks:>5} {hosts:>5}", SizeClass::of(least), human(least))
 }
 
 /// Who calls, over what, beside whom: all in which contexts of the same calls may differ.
@@ -339,16 +344,27 @@ mod tests {
         let it = Situation::new(State { model_intensity: 100.0, local_batch: 8, ..it.state }, it.arms, it.default);
         let tuner = tuner(&it.expect("arms"), 700);
         let row = |sets_threads: bool| rows(&tuner, &Library { sets_threads, ..LIBRARY }).remove(0);
-        assert_eq!(row(true).best, "ring rendezvous, 2 channels, 1 threads, chunks of 64 KiB");
-        assert_eq!(row(false).best, "ring rendezvous, 2 channels, chunks of 64 KiB");
+        assert_eq!(row(true).best, "ring rendezvous, 2 lanes, 1 thread, chunks of 64 KiB");
+        assert_eq!(row(false).best, "ring rendezvous, 2 lanes, chunks of 64 KiB");
         let row = row(true);
         assert!(row.gain.is_some_and(|gain| (gain - 0.3).abs() < 0.01), "{row:?}");
         assert!(row.chosen_s.is_some_and(|seconds| (seconds - 0.7e-3).abs() < 1e-6), "{row:?}");
         assert!(row.certainty.starts_with("30.0 % ± ") && row.certainty.contains("p = "), "{}", row.certainty);
         let atlas = Atlas(vec![row.clone()]).to_string();
         let line = atlas.lines().nth(1).expect("a row");
-        for words in [row.why, "aggressive", "1 to 4 MiB", "all-reduce", &*row.explored.to_string()] {
+        for words in
+            [row.why, "aggressive", "1 to 4 MiB", "all-reduce", &*who(&row.context), &*row.explored.to_string()]
+        {
             assert!(line.contains(words), "no `{words}`: {line}");
         }
+        assert_eq!(
+            (what(&row.context).len(), atlas.lines().next().map(|head| head.starts_with(WHAT))),
+            (WHAT.len(), Some(true))
+        );
+        // Rows of contexts that differ differ.
+        let other = Context { is_fused_call: !row.context.is_fused_call, ..row.context };
+        let both = Atlas(vec![row.clone(), Row { context: other, ..row }]).to_string();
+        let lines: Vec<&str> = both.lines().collect();
+        assert_ne!(lines[1], lines[2]);
     }
 }

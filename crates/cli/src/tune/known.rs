@@ -6,11 +6,11 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use paceline_train::TunedContext;
-use paceline_tune::atlas::{saturation_in_words, who};
-use paceline_tune::environment::{NcclModel, OwnModel};
+use paceline_tune::atlas::{WHAT, saturation_in_words, what, who};
+use paceline_tune::environment::{NcclModel, OwnModel, counted};
 use paceline_tune::learner::Lesson;
 use paceline_tune::prior::{Budget, Regime};
-use paceline_tune::{Action, Context, SizeClass, State, WireProtocol};
+use paceline_tune::{Action, Context, State, WireProtocol};
 use serde::Serialize;
 
 use super::learning::LearningArguments;
@@ -170,7 +170,8 @@ pub fn in_words(is_nccl: bool, context: &Context, action: &Action) -> String {
             0 => String::new(),
             log2 => format!(", chunks cut in {}", 1u32 << log2.min(16)),
         };
-        return format!("{}, {channels} channels{chunks}", way.unwrap_or_else(|| "program".to_owned()));
+        let channels = counted(channels.into(), "channel");
+        return format!("{}, {channels}{chunks}", way.unwrap_or_else(|| "program".to_owned()));
     }
     let algorithm = OwnModel::algorithm(context.collective, family.algorithm).unwrap_or("program");
     let protocol = match family.protocol {
@@ -179,7 +180,8 @@ pub fn in_words(is_nccl: bool, context: &Context, action: &Action) -> String {
         WireProtocol::Simple => "rendezvous",
     };
     let chunk = (1u64 << chunk_log2.min(40)) >> 10;
-    format!("{algorithm} {protocol}, {channels} channels, {threads} threads, chunks of {chunk} KiB")
+    let (lanes, threads) = (counted(channels.into(), "lane"), counted(threads.into(), "thread"));
+    format!("{algorithm} {protocol}, {lanes}, {threads}, chunks of {chunk} KiB")
 }
 
 /// The regime of a context's calls, if it is the same for all calls that there may be: of I and V a context only knows powers of two,
@@ -241,22 +243,16 @@ impl fmt::Display for Report {
 }
 
 fn write_atlas(f: &mut fmt::Formatter<'_>, contexts: &[Known]) -> fmt::Result {
-    writeln!(
-        f,
-        "{:<15} {:<16} {:>5} {:<9} {:<9} {:>6} {:<12} {:>8} {:>8}  why",
-        "collective", "bytes", "ranks", "transport", "calls of", "V", "regime", "choices", "samples"
-    )?;
-    for Known { context, regime, rule, choices, samples, .. } in contexts {
+    let whose: Vec<String> = contexts.iter().map(|known| who(&known.context)).collect();
+    let width = whose.iter().map(String::len).max().unwrap_or(0).max("calls of".len());
+    let (whose_head, v, choices, samples) = ("calls of", "V", "choices", "samples");
+    writeln!(f, "{WHAT} {whose_head:<width$} {v:>6} {:<12} {choices:>8} {samples:>8}  why", "regime")?;
+    for (Known { context, regime, rule, choices, samples, .. }, whose) in contexts.iter().zip(&whose) {
         let ratio = format!("2^-{}", context.inverse_ratio_log2);
         writeln!(
             f,
-            "{:<15} {:<16} {:>5} {:<9} {:<9} {:>6} {:<12} {:>8} {:>8.0}  {}",
-            context.collective,
-            SizeClass::of(1 << context.size_log2.min(62)),
-            context.ranks,
-            context.transport,
-            context.parallelism,
-            ratio,
+            "{} {whose:<width$} {ratio:>6} {:<12} {:>8} {:>8.0}  {}",
+            what(context),
             regime.map_or("?", Regime::name),
             choices,
             samples,
@@ -356,12 +352,12 @@ pub mod tests {
         let text = report.to_string();
         for words in [
             "here:shm:4\ncollective ",
-            "all-reduce      16 to 64 KiB        32 tcp10g    data",
+            "all-reduce        16 KiB    32     8 data, tcp10g",
             "aggressive          3       72  below 32 KiB: latency decides",
             "all-reduce from 16KiB among 32 ranks on 8 hosts (data, tcp10g, ",
             "  default       1.000 ms of 40 samples  ",
             "  best          0.800 ms of 30 samples  ",
-            " eager, 4 channels, 1 threads, chunks of ",
+            " eager, 4 lanes, 1 thread, chunks of ",
             "  found    no job has kept what has won its trial\n",
             "What finding out has cost (regret) no database keeps",
             "Simulated clusters besides, whose times are those of a model: 1\n",

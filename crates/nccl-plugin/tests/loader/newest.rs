@@ -81,7 +81,7 @@ fn version_7_decides_where_it_is_known_and_nowhere_else() {
     let nccl = NoNccl::of(0);
     let log = nccl.log();
     let opened = Opened::plugin();
-    for library in [&Linked as &dyn Library, &opened] {
+    for (name, library) in [("linked copy", &Linked as &dyn Library), ("library", &opened)] {
         install(library);
         let tuner = Tuner::find(library, release("2.32.6")).expect("a tuner");
         assert_eq!(tuner.version, 7);
@@ -100,6 +100,12 @@ fn version_7_decides_where_it_is_known_and_nowhere_else() {
         nccl.set_release(VERSION_7);
         let seen = check::tuner_of(library, release("2.32.6"), calls(), 7, Some(log));
         let seen = seen.expect("nothing wrong").expect("a tuner");
+        println!(
+            r#"evidence: {{"what":"stand-in","nccl":"2.32.6","library":"{name}","tuner":7,"calls":{},"decisions":{},"chunks":{}}}"#,
+            calls(),
+            seen.decisions,
+            seen.chunks
+        );
         let share = calls() / CALLS;
         assert!(seen.decisions >= share * DECISIONS_MIN && seen.chunks >= share * CHUNKS_MIN, "{seen:?}");
     }

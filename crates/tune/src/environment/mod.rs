@@ -21,7 +21,7 @@ use crate::reward;
 use crate::state::{Congestion, Context, State};
 pub use disturbance::{Bursts, Change, Disturbances};
 pub use links::Links;
-pub use model::{Call, CostModel};
+pub use model::{Call, CostModel, counted};
 pub use nccl::{Costs, CostsError, NcclModel};
 pub use overlap::SERVER_ROUNDS;
 pub use own::OwnModel;

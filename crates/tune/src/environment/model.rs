@@ -97,10 +97,20 @@ pub trait CostModel {
         true
     }
 
+    /// What an action's channels are there, in words.
+    fn channels_in_words(&self, channels: u8) -> String {
+        counted(channels.into(), "lane")
+    }
+
     /// What an action's chunk means, in words.
     fn chunk_in_words(&self, chunk_log2: u8) -> String {
         format!("chunks of {} KiB", (1u64 << chunk_log2.min(40)) >> 10)
     }
+}
+
+/// "1 lane", "2 lanes".
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// How often each byte of a call crosses a rank's link where nothing is sent in vain.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use paceline_plan::CollectiveKind;
 
-use super::model::{Call, CostModel, passes};
+use super::model::{Call, CostModel, counted, passes};
 use crate::action::{Action, Arm, Family, Situation, WireProtocol};
 use crate::nccl::{self, Algorithm, Communicator, Function, NcclError, Path, Protocol, Tables, Version};
 use crate::state::{Context, State, TopologyClass, Transport};
@@ -204,6 +204,10 @@ impl CostModel for NcclModel {
 
     fn sets_threads(&self) -> bool {
         false
+    }
+
+    fn channels_in_words(&self, channels: u8) -> String {
+        counted(channels.into(), "channel")
     }
 
     fn chunk_in_words(&self, chunk_log2: u8) -> String {
