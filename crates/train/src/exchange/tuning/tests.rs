@@ -455,3 +455,34 @@ fn all_ranks_must_see_the_same_calls() {
         assert!(error.as_deref().is_some_and(|error| error.contains("what the tuner sees of its calls")), "{error:?}");
     }
 }
+
+/// What calls of all ranks take longer is congestion, on all of them alike; what one rank is late by is its own affair.
+#[test]
+fn ranks_that_train_agree_how_much_others_are_in_the_way() {
+    const ITERATIONS: usize = 16;
+    let all = on_ranks(2, |communicator| {
+        let mut exchange = exchange(&communicator);
+        exchange.tune(&TuneOptions::default(), JOB, Begin::Now).unwrap();
+        let late = if communicator.rank() == 1 { 3.0 } else { 1.0 };
+        [1.0, late, 3.0, 1.0].map(|times| {
+            let tuning = exchange.tuning().unwrap();
+            let (context, choice) = (tuning.operations[0].context, Choice::Default);
+            for _ in 0..2 {
+                let of_iteration =
+                    |number| Made { context, number, choice, calls: SIZES.len(), seconds: f64::INFINITY, longest: 1.0 };
+                tuning.window = Window {
+                    iterations: ITERATIONS,
+                    recorded: ITERATIONS,
+                    seconds: vec![12e-3 * times; ITERATIONS],
+                    made: (0..ITERATIONS as u64).map(of_iteration).collect(),
+                    told: vec![1e-3 * times; ITERATIONS * SIZES.len()],
+                };
+                tuning.boundary().unwrap();
+            }
+            tuning.congestion
+        })
+    });
+    for levels in all {
+        assert_eq!(levels, [Congestion::None, Congestion::None, Congestion::Heavy, Congestion::None]);
+    }
+}
