@@ -68,6 +68,7 @@ use predicted::{Sources, attach};
 pub use processors::{busy_processors, limited_by_processors};
 use rank::WorldSpec;
 pub use rank::run as run_rank;
+pub use share::confine_worker;
 /// What stands behind [`crate::worlds`].
 pub mod worlds {
     pub use super::budget::Effort;

@@ -7,6 +7,7 @@ mod starts;
 mod summary;
 
 use std::io::Write;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -24,7 +25,7 @@ use paceline_train::{
 
 use crate::Registry;
 use crate::arguments::at_least_one;
-use crate::bench::usual_batch;
+use crate::bench::{confine_worker, usual_batch};
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::{JsonFile, PlainFile};
 use crate::machine::Machine;
@@ -62,7 +63,8 @@ pub struct ProfileArguments {
     #[arg(long, value_name = "N", conflicts_with_all = ["from_trace", "samples_per_s"])]
     warmup: Option<usize>,
 
-    /// Workers of the job on this host: as many others compute meanwhile, and share its caches and its memory
+    /// Workers of the job on this host: as many others compute meanwhile, each on cores of its own as in bench, and share its caches and its
+    /// memory
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["from_trace", "samples_per_s"], default_value = "1")]
     workers: usize,
 
@@ -71,9 +73,9 @@ pub struct ProfileArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["from_trace", "samples_per_s"])]
     starts: Option<usize>,
 
-    /// One of the others.
+    /// One of the others, by its number from 1.
     #[arg(long, hide = true)]
-    keep_busy: bool,
+    keep_busy: Option<usize>,
 
     /// One of the further starts.
     #[arg(long, hide = true)]
@@ -178,7 +180,7 @@ pub fn run(arguments: &ProfileArguments, registry: &Registry) -> Result<ExitCode
         size_pools(arguments.threads())?;
     }
     if let Origin::Measured(model) = &origin
-        && (arguments.keep_busy || arguments.one_start)
+        && (arguments.keep_busy.is_some() || arguments.one_start)
     {
         return arguments.beside_another(model);
     }
@@ -373,9 +375,9 @@ impl ProfileArguments {
         let (data, mut backend) = model.load(&source, training.seed)?;
         let name = model.own_name().unwrap_or_else(|| model.name().to_string());
         let mut profile = |told: &mut (dyn FnMut(&[f64]) + Send)| {
-            profile_model(&name, backend.as_mut(), &data.training, &options, told)
+            self.on_own_cores(|| profile_model(&name, backend.as_mut(), &data.training, &options, told))
         };
-        if self.keep_busy {
+        if self.keep_busy.is_some() {
             // It ends when it is told to.
             let measured = profile(&mut keep_busy())?;
             return Err(Failure::failed(format!("a worker ended after {} iterations", measured.seconds.len())));
@@ -396,6 +398,19 @@ impl ProfileArguments {
         Ok(First { start, need, peak_bytes, epoch_samples })
     }
 
+    /// Does so on the cores that a worker of several would have. A thread of its own is confined to them: processes that this one starts are to
+    /// choose among all.
+    fn on_own_cores<R: Send>(&self, compute: impl FnOnce() -> R + Send) -> R {
+        if self.workers == 1 {
+            return compute();
+        }
+        let confined = || {
+            confine_worker(self.threads(), self.keep_busy.unwrap_or(0));
+            compute()
+        };
+        thread::scope(|scope| scope.spawn(confined).join()).unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
     /// How each start is measured.
     fn options(&self, model: &ChosenModel) -> ProfileOptions {
         let usual = ProfileOptions::default();
@@ -412,7 +427,7 @@ impl ProfileArguments {
     /// How many iterations of a start count, the first one or a further one.
     fn length(&self, further: bool) -> Length {
         match (ProfileOptions::default().length, self.iterations) {
-            _ if self.keep_busy => Length::Iterations(usize::MAX),
+            _ if self.keep_busy.is_some() => Length::Iterations(usize::MAX),
             (_, Some(iterations)) => Length::Iterations(iterations),
             (Length::Confident { relative, at_least, at_most, budget }, None) if further => {
                 Length::Confident { relative, at_least, at_most, budget: budget / starts::SHARE }

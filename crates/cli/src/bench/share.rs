@@ -12,14 +12,18 @@ use super::cell::Cell;
 pub fn confine(cell: &Cell, place: Option<&World>) {
     let place = place.map_or((0, None), |place| (place.rank as usize, place.local_rank.map(|rank| rank as usize)));
     let (rank, local_rank) = (place.0, place.1.unwrap_or(place.0));
-    if cell.setting.is_replayed() || rank >= cell.workers {
-        return;
+    if !cell.setting.is_replayed() && rank < cell.workers {
+        confine_worker(cell.threads, local_rank);
     }
+}
+
+/// The same of a worker that computes with so many threads, the next one of its host for each that is there before it.
+pub fn confine_worker(threads: usize, local_rank: usize) {
     // A system that lets nobody choose shares fairly enough by itself.
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
     let mut own = CpuSet::new();
-    share(&allowed, cell.threads, local_rank).for_each(|cpu| own.set(cpu));
+    share(&allowed, threads, local_rank).for_each(|cpu| own.set(cpu));
     let _ = sched_setaffinity(None, &own);
 }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use super::starts::{Started, ourselves};
 use crate::failure::Failure;
 
-/// The flag with which the others are started: they compute until nobody holds their input any more.
-pub const KEEP_BUSY: &str = "--keep-busy";
+/// The option with which the others are started, each with its number: they compute until nobody holds their input any more.
+const KEEP_BUSY: &str = "--keep-busy";
 
 /// What one of them says when it begins to compute.
 const COMPUTES: &str = "computing";
@@ -80,7 +80,7 @@ impl Others {
 
 impl Other {
     fn start(number: usize) -> Result<Other, Failure> {
-        let child = ourselves(KEEP_BUSY)?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let child = ourselves(&format!("{KEEP_BUSY}={number}"))?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child
             .map_err(|error| Failure::failed(format!("cannot start worker {number} beside this one")).cause(error))?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
