@@ -1,4 +1,6 @@
-//! `paceline program`: collectives as files of MSCCL XML.
+//! `paceline program`: collectives as files of MSCCL XML, and what programs take on a cluster.
+
+mod simulate;
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,7 +14,7 @@ use paceline_collective::msccl::ReadError;
 use paceline_collective::registry::find;
 use paceline_collective::{Program, Proof, Topology, msccl, tiles};
 use paceline_comm::{Kernels, VerifiedProgram};
-use paceline_plan::{CollectiveKind, Hosts, Shape};
+use paceline_plan::{Cluster, CollectiveKind, Hosts, Shape};
 use paceline_predict::programs::{PreparedProgram, seconds_on};
 use paceline_train::TunedProgram;
 use serde::Serialize;
@@ -21,6 +23,7 @@ use crate::arguments::{ByteSize, at_least_one, at_least_one_byte};
 use crate::clusters::{blamed, load_cluster};
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::{JsonFile, PlainFile};
+use simulate::SimulateArguments;
 
 /// What `program` is told.
 #[derive(Args)]
@@ -35,10 +38,13 @@ enum ProgramCommand {
     Export(ExportArguments),
     /// Prove that an MSCCL XML file does what it says; `perf --program` measures it
     Verify(VerifyArguments),
+    /// Predict how long an algorithm takes on a cluster, message by message on its topology, among thousands of ranks
+    Simulate(SimulateArguments),
 }
 
+/// An algorithm of the library, among some ranks.
 #[derive(Args)]
-struct ExportArguments {
+struct AlgorithmArguments {
     /// all-reduce, reduce-scatter, all-gather, broadcast, reduce, gather, scatter, all-to-all, barrier, send-receive,
     /// push-pull or push
     #[arg(value_name = "COLLECTIVE")]
@@ -52,6 +58,16 @@ struct ExportArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     ranks: usize,
 
+    /// The rank that has or gets the whole, in rooted collectives
+    #[arg(long, value_name = "RANK", default_value_t = 0)]
+    root: usize,
+}
+
+#[derive(Args)]
+struct ExportArguments {
+    #[command(flatten)]
+    algorithm: AlgorithmArguments,
+
     /// Which ranks share a host: HOSTSxRANKS as in 8x4, or the host of each rank as in 0,0,1,1 [default: all the same one]
     #[arg(long, value_name = "HOSTS")]
     hosts: Option<Hosts>,
@@ -60,10 +76,6 @@ struct ExportArguments {
     /// [default: as near a square, or as few levels, as the ranks allow]
     #[arg(long, value_name = "SHAPE")]
     topology: Option<Shape>,
-
-    /// The rank that has or gets the whole, in rooted collectives
-    #[arg(long, value_name = "RANK", default_value_t = 0)]
-    root: usize,
 
     /// Write to this file [default: standard output]
     #[arg(long, short, value_name = "FILE")]
@@ -136,6 +148,7 @@ pub fn run(arguments: &ProgramArguments) -> Result<ExitCode, Failure> {
     match &arguments.command {
         ProgramCommand::Export(arguments) => arguments.run()?,
         ProgramCommand::Verify(arguments) => arguments.run()?,
+        ProgramCommand::Simulate(arguments) => arguments.run()?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -178,10 +191,10 @@ fn read_proved(path: &Path) -> Result<(Program, Proof), Failure> {
     msccl::read_proved(&text_of(path)?).map_err(|error| refused(path, &error))
 }
 
-impl ExportArguments {
-    fn run(&self) -> Result<(), Failure> {
+impl AlgorithmArguments {
+    /// Its program on these hosts.
+    fn program(&self, topology: &Topology) -> Result<Program, Failure> {
         let algorithm = find(self.collective, &self.algorithm).map_err(Failure::usage)?;
-        let topology = self.topology()?;
         if !algorithm.supports(self.ranks) {
             let what = format!("{} {} is not for {} ranks", self.collective, self.algorithm, self.ranks);
             return Err(Failure::usage(what));
@@ -189,9 +202,15 @@ impl ExportArguments {
         if self.root >= self.ranks {
             return Err(Failure::usage(format!("--root {} is not one of {} ranks", self.root, self.ranks)));
         }
+        Ok(algorithm.program(topology, if self.collective.has_root() { self.root } else { 0 }))
+    }
+}
+
+impl ExportArguments {
+    fn run(&self) -> Result<(), Failure> {
+        let program = self.algorithm.program(&self.topology()?)?;
         let output = self.output.as_deref().map(PlainFile::create).transpose()?;
-        let root = if self.collective.has_root() { self.root } else { 0 };
-        let text = msccl::write(&algorithm.program(&topology, root)).map_err(Failure::failed)?;
+        let text = msccl::write(&program).map_err(Failure::failed)?;
         match output {
             Some(file) => file.write(&text),
             None => unless_closed(io::stdout().lock().write_all(text.as_bytes())),
@@ -199,7 +218,7 @@ impl ExportArguments {
     }
 
     fn topology(&self) -> Result<Topology, Failure> {
-        let ranks = self.ranks;
+        let ranks = self.algorithm.ranks;
         let hosts = match (&self.hosts, self.topology) {
             (Some(hosts), _) if hosts.ranks() != ranks => {
                 return Err(Failure::usage(format!("--hosts {hosts} has {} ranks, not {ranks}", hosts.ranks())));
@@ -216,7 +235,7 @@ impl ExportArguments {
 
     /// The hosts on a network that the algorithm follows.
     fn on(&self, shape: Shape, hosts: &Topology) -> Result<Topology, Failure> {
-        let (ranks, algorithm) = (self.ranks, &self.algorithm);
+        let AlgorithmArguments { ranks, algorithm, .. } = &self.algorithm;
         let refused = |why: String| Err(Failure::usage(format!("--topology {shape} {why}")));
         let (follower, there) = match shape {
             Shape::Torus { x, y } => ("2d-torus", hosts.on_torus(x, y)),
@@ -232,7 +251,7 @@ impl ExportArguments {
             return refused("has a place for each rank, and in --hosts some share a host".to_owned());
         }
         match shape.hosts() {
-            Some(places) if places != ranks => refused(format!("has room for {places} ranks, exactly, not {ranks}")),
+            Some(places) if places != *ranks => refused(format!("has room for {places} ranks, exactly, not {ranks}")),
             _ => Ok(there),
         }
     }
@@ -267,28 +286,44 @@ impl VerifyArguments {
     }
 
     fn predicted(&self, source: &str, program: &Program) -> Result<Predicted, Failure> {
-        let cluster = load_cluster(source)?;
-        let (ranks, room) = (program.ranks.len(), cluster.workers());
-        if ranks > room {
-            let what = format!("{} has {ranks} ranks, and {source} has room for {room}", self.file.display());
-            return Err(Failure::usage(what).help("give a cluster of more hosts, such as 25gbe:64x1"));
-        }
-        let ByteSize(bytes) = self.bytes;
-        let chunk_bytes = self.chunk_bytes.map_or(bytes, |ByteSize(chunk)| chunk);
+        let (cluster, ranks) = (load_cluster(source)?, program.ranks.len());
+        has_room(&cluster, source, ranks, &self.file.display().to_string())?;
+        Predicted::of(program, &cluster, source, self.bytes, self.chunk_bytes)
+    }
+}
+
+/// Refuses more ranks than the cluster has workers.
+fn has_room(cluster: &Cluster, source: &str, ranks: usize, whose: &str) -> Result<(), Failure> {
+    let room = cluster.workers();
+    if ranks > room {
+        let what = format!("{whose} has {ranks} ranks, and {source} has room for {room}");
+        return Err(Failure::usage(what).help("give a cluster of more hosts, such as 25gbe:64x1"));
+    }
+    Ok(())
+}
+
+impl Predicted {
+    /// A rank on each worker, hosts filled one after the other.
+    fn of(
+        program: &Program,
+        cluster: &Cluster,
+        source: &str,
+        ByteSize(bytes): ByteSize,
+        chunk_bytes: Option<ByteSize>,
+    ) -> Result<Predicted, Failure> {
+        let chunk_bytes = chunk_bytes.map_or(bytes, |ByteSize(chunk)| chunk);
         if tiles(bytes, chunk_bytes) > TILES_MAX {
             return Err(Failure::usage(format!("--chunk-bytes {chunk_bytes} makes more than {TILES_MAX} tiles")));
         }
         let prepared = PreparedProgram::of_program(program).map_err(Failure::failed)?;
         let load = Load { bytes, tile_bytes: chunk_bytes, window: paceline_collective::WINDOW };
         let predicted_s =
-            seconds_on(&cluster, &prepared, &load).map_err(|error| Failure::usage(blamed(source, &error.into())))?;
-        let mut extrapolated = cluster.left_by(ranks, bytes as u64);
+            seconds_on(cluster, &prepared, &load).map_err(|error| Failure::usage(blamed(source, &error.into())))?;
+        let mut extrapolated = cluster.left_by(program.ranks.len(), bytes as u64);
         extrapolated.extend(cluster.measurement_doubt());
-        Ok(Predicted { cluster: cluster.name, bytes, chunk_bytes, predicted_s, extrapolated })
+        Ok(Predicted { cluster: cluster.name.clone(), bytes, chunk_bytes, predicted_s, extrapolated })
     }
-}
 
-impl Predicted {
     /// As further lines.
     fn in_words(&self) -> String {
         let Predicted { cluster, bytes, chunk_bytes, predicted_s, extrapolated } = self;
@@ -305,12 +340,14 @@ mod tests {
 
     fn export(algorithm: &str, ranks: usize, hosts: Option<&str>, topology: &str) -> ExportArguments {
         ExportArguments {
-            collective: CollectiveKind::AllReduce,
-            algorithm: algorithm.to_owned(),
-            ranks,
+            algorithm: AlgorithmArguments {
+                collective: CollectiveKind::AllReduce,
+                algorithm: algorithm.to_owned(),
+                ranks,
+                root: 0,
+            },
             hosts: hosts.map(|hosts| hosts.parse().expect("hosts")),
             topology: Some(topology.parse().expect("a shape")),
-            root: 0,
             output: None,
         }
     }

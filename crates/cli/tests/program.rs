@@ -89,6 +89,37 @@ fn a_file_is_simulated_on_a_cluster() {
     run(paceline(&["program", "verify", file.path(), "--bytes", "1MiB"]), LIMIT).expect_code(2);
 }
 
+/// The same without a file; among more ranks than anybody writes into one; and what does not fit.
+#[test]
+fn an_algorithm_is_simulated_on_a_cluster() {
+    let (toml, json) = (Scratch::new("hosts.toml"), Scratch::new("simulated.json"));
+    let cluster = |hosts: usize| {
+        format!(
+            "schema = 1\nname = \"made\"\nsource = \"by hand\"\nhosts = {hosts}\nworkers_per_host = 1\n\
+             [across]\nalpha_s = 1e-6\nbeta_s_per_byte = 1e-9\n"
+        )
+    };
+    let simulate = |ranks: &str, more: &[&str]| {
+        let words =
+            ["program", "simulate", "all-reduce", "--ranks", ranks, "--cluster", toml.path(), "--json", json.path()];
+        run(paceline(&[&words[..], more].concat()), LIMIT)
+    };
+    // f(N)·S·β: 2·(N − 1)/N of 125 MB at 1 ns a byte; and 2·(N − 1) latencies.
+    for (ranks, expected_s) in [("4", 0.187_506), ("256", 0.249_023 + 510e-6)] {
+        fs::write(&toml.0, cluster(256)).expect("our own file");
+        simulate(ranks, &["--algorithm", "ring", "--bytes", "125MB"]).expect_code(0);
+        let answer: Value = serde_json::from_str(&fs::read_to_string(json.path()).expect("the file")).expect("JSON");
+        let seconds = answer["predicted"]["predicted_s"].as_f64().expect("seconds");
+        assert!((seconds / expected_s - 1.0).abs() < 1e-3, "{answer:#}");
+        assert!(answer["elapsed_us"].as_f64().is_some_and(|us| us > 0.0), "{answer:#}");
+    }
+    simulate("257", &["--algorithm", "ring"]).expect_code(2).expect_stderr(&["has 257 ranks, and", "has room for 256"]);
+    simulate("4", &["--algorithm", "rings"]).expect_code(2).expect_stderr(&["ring"]);
+    simulate("4", &["--algorithm", "ring", "--chunk-bytes", "1"])
+        .expect_code(2)
+        .expect_stderr(&["--chunk-bytes 1 makes"]);
+}
+
 #[test]
 fn an_export_goes_to_standard_output_where_no_file_is_named() {
     let export = ["program", "export", "all-reduce", "--algorithm", "ring", "--ranks", "3"];

@@ -32,7 +32,8 @@ pub struct ProfileOptions {
     pub length: Length,
     /// Threads that compute.
     pub threads: usize,
-    /// What updates the parameters; they stay as they are, as its learning rate is 0.
+    /// What updates the parameters, at its usual learning rate: a model that learns does not compute for as long as one that stays what it
+    /// was, as functions and branches take longer for some values than for others.
     pub optimizer: OptimizerSettings,
     /// What the profile calls the device.
     pub device: String,
@@ -205,9 +206,10 @@ impl<'a> Profiler<'a> {
     fn update(&mut self) -> Result<f64, BackendError> {
         self.updates += 1;
         let (arena, update, optimizer) = (lock(&self.arena), self.updates, &mut self.optimizer);
+        let rate = self.options.optimizer.default_learning_rate();
         let began = Instant::now();
         for (parameter, gradient) in arena.0.iter().enumerate() {
-            let part = Part::whole(parameter, update, 0.0);
+            let part = Part::whole(parameter, update, rate);
             self.backend.access(Slot::Parameter(parameter), &mut |values| {
                 optimizer.step(&part, values, gradient);
             })?;
