@@ -100,6 +100,7 @@ fn what_else_one_could_do_is_told() {
 fn hosts_that_are_supposed_are_marked_and_paid_for() {
     let base = ["--cluster", "25gbe+pcie4:8x4", "--model", "bert-base", "--price", "3.5", "--epoch", "1000000"];
     let (found, said) = answer("supposed", &[&base[..], &["--strategy", "auto,arch=ps:8:1MiB:dedicated"]].concat());
+    assert!(said.contains("servers on hosts of their own are for `paceline bench`"), "{said}");
     let number = |name: &str| found[name].as_f64().unwrap_or_else(|| panic!("no {name} in {found:#}"));
     assert!((number("epoch_price") / (16.0 * 3.5 * number("epoch_s") / 3600.0) - 1.0).abs() < 1e-9, "{found:#}");
     let doubt = "8 hosts that only serve are supposed, and the cluster has none";
@@ -282,6 +283,28 @@ fn the_plan_that_is_found_can_be_carried_out() {
     broken(&one_element, "the plan is for tensors of other sizes");
     broken(&|plan| plan["strategy"] = "no-such-preset".into(), "the plan's strategy `no-such-preset`: ");
     fs::remove_file(path).and_then(|()| fs::remove_file(again)).expect("our own files");
+}
+
+/// From a profile that was measured to iterations under the plan that was found.
+#[test]
+fn training_carries_out_the_plan_that_is_found() {
+    let [profile, file, done] = ["of-mlp.json", "of-mlp-plan.json", "of-mlp-done.json"].map(scratch_file);
+    let [profile_text, file_text, done_text] = [&profile, &file, &done].map(|path| path.to_string_lossy().into_owned());
+    let measure = ["profile", "--model", "mlp", "--starts", "1", "--iterations", "5", "-o", &profile_text];
+    run(paceline(&measure), LIMIT).expect_code(0);
+    let asked = ["--cluster", "10gbe+pcie3:1x2", "--model", &profile_text, "--workers", "2", "-o", &file_text];
+    let (found, said) = answer("of-mlp-answer", &[&asked[..], &["--strategy", "auto,arch=ps:2"]].concat());
+    assert!(!said.contains("servers on hosts of their own are for"), "{said}");
+    let strategy = found["best"]["strategy"].as_str().expect("a strategy");
+    let train = ["train", "--model", "mlp", "--workers", "2", "--iterations", "3", "--strategy", strategy];
+    let carried_out = ["--plan", &file_text, "--json", &done_text];
+    run(paceline(&[&train[..], &carried_out].concat()), LIMIT).expect_code(0);
+    let report: Value = serde_json::from_str(&fs::read_to_string(&done).expect("the file")).expect("JSON");
+    let strategy_done = report["strategy"].as_str().expect("a text");
+    assert!(strategy_done.contains("arch=ps:2"), "{strategy_done}, of {strategy}");
+    for path in [profile, file, done] {
+        fs::remove_file(path).expect("our own file");
+    }
 }
 
 /// What docs/planning.md shows is what this program answers. PACELINE_UPDATE_DOCS=1 writes it anew.

@@ -18,6 +18,7 @@ pub(super) fn sentences(
     let prediction = &best.prediction;
     let mut sentences = vec![verdict_sentence(question, best, explanation, fewer)];
     sentences.extend(taken_instead(answer));
+    sentences.extend(only_in_bench(question, best));
     if question.workers == 1 {
         sentences.push(format!("An iteration takes {}; a worker alone waits for nobody", ms(prediction.iteration_s)));
     } else {
@@ -57,6 +58,13 @@ fn taken_instead(answer: &Answer) -> Option<String> {
         prediction.samples_per_s,
         why.join("; ")
     ))
+}
+
+/// A plan may be found that training does not carry out.
+fn only_in_bench(question: &Question, best: &Candidate) -> Option<String> {
+    let servers = best.strategy.servers(question.workers, question.cluster.hosts_of(question.workers))?;
+    let says = "`paceline train` starts servers beside the workers only: servers on hosts of their own are for `paceline bench`";
+    servers.dedicated.then(|| says.to_owned())
 }
 
 fn intensity(explanation: &Explanation) -> Option<String> {
