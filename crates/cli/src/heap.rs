@@ -12,7 +12,7 @@ const LARGEST_THRESHOLD: libc::c_int = 32 << 20;
 /// cores: an MLP computes for 0.46 or for 0.95 ms, from one run to the next; ResNet-20 trains on 247 samples/s instead of 188.
 /// And threads beside the first one have heaps of 64 MiB, which are unmapped whenever one is empty, whatever the thresholds are: a
 /// transformer of 3.3 MB then spent 13 % of its time in 13,000 page faults an iteration, in some starts and not in others. So all
-/// threads share the first heap: hardly anything but the one that computes allocates in an iteration.
+/// threads share the first heap: where one thread computes, hardly another one allocates in an iteration.
 ///
 /// Other C libraries do as they please.
 pub fn keep_freed_memory() {

@@ -85,7 +85,7 @@ enum Command {
     Simulate(Box<simulate::SimulateArguments>),
     /// Say what NCCL would choose, and why; or learn what each call of a collective takes, on a cluster that is simulated
     Tune(Box<tune::TuneArguments>),
-    /// Write collectives as MSCCL XML, and prove such files
+    /// Write collectives as MSCCL XML, prove such files, and simulate algorithms on clusters
     Program(program::ProgramArguments),
     /// Say a strategy in words
     Explain(explain::ExplainArguments),

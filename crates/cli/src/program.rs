@@ -208,6 +208,8 @@ impl AlgorithmArguments {
 
 impl ExportArguments {
     fn run(&self) -> Result<(), Failure> {
+        // Who has mistyped it is told so, whatever else is wrong.
+        find(self.algorithm.collective, &self.algorithm.algorithm).map_err(Failure::usage)?;
         let program = self.algorithm.program(&self.topology()?)?;
         let output = self.output.as_deref().map(PlainFile::create).transpose()?;
         let text = msccl::write(&program).map_err(Failure::failed)?;

@@ -15,13 +15,14 @@ use support::{paceline, run, start_into};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A small run of every command that writes a file.
-const RUNS: [&[&str]; 23] = [
+const RUNS: [&[&str]; 24] = [
     &[
         "program",
         "verify",
         concat!(env!("CARGO_MANIFEST_DIR"), "/../collective/tests/msccl/ring_of_three.xml"),
         "--cluster=10gbe:3x1",
     ],
+    &["program", "simulate", "all-reduce", "--algorithm=ring", "--ranks=3", "--cluster=10gbe:3x1"],
     &["explain", "wfbp-a2a"],
     &["tune", "--nccl-table", "2.30"],
     &["fit", "--study", "tests/data/study.csv", "--output", "/dev/null"],

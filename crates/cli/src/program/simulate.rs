@@ -81,8 +81,7 @@ impl SimulateArguments {
 
 /// So many ranks on a cluster's hosts, in the torus or BCube that joins these.
 fn topology_of(cluster: &Cluster, ranks: usize) -> Topology {
-    let hosts: Vec<usize> = (0..ranks).map(|rank| rank / cluster.workers_per_host).collect();
-    let hosts = Topology::of_hosts(&hosts);
+    let hosts = Topology::filled(ranks, cluster.workers_per_host);
     match cluster.topology.parse() {
         Ok(Shape::Torus { x, y }) => hosts.on_torus(x, y),
         Ok(Shape::BCube { ports, levels }) => hosts.on_bcube(ports, levels),

@@ -352,7 +352,7 @@ pub mod tests {
         let text = report.to_string();
         for words in [
             "here:shm:4\ncollective ",
-            "all-reduce        16 KiB    32     8 data, tcp10g",
+            "all-reduce      16 to 64 KiB       16 KiB    32     8 data, tcp10g",
             "aggressive          3       72  below 32 KiB: latency decides",
             "all-reduce from 16KiB among 32 ranks on 8 hosts (data, tcp10g, ",
             "  default       1.000 ms of 40 samples  ",

@@ -31,8 +31,9 @@ pub(super) fn of_world(workers: &Communicator) -> Cluster {
     cluster.within.incast_s_per_byte = costs.contention_within.into();
     // Where each rank has a host for itself, nobody is there from whom it could fetch.
     cluster.within.fetched = costs.fetched && topology.ranks_per_host_max() > 1;
-    // What programs follow counts; where they follow nothing, all that was measured went through what joins the hosts, too.
-    if topology.torus().is_some() || topology.bcube().is_some() {
+    // What programs follow counts; where they follow nothing, all that was measured went through what joins the hosts, too. An emulated
+    // network is flat, whatever programs are told.
+    if !workers.is_emulated() && (topology.torus().is_some() || topology.bcube().is_some()) {
         cluster.topology = topology.shape().to_string();
     }
     // However operations turn out, the runtime goes on to choose their algorithms and tiles by that.

@@ -44,7 +44,7 @@ const BETWEEN_PROFILES: usize = 3;
 const PROFILED: usize = 20;
 /// Iterations get faster by some percent until about the tenth.
 const TRAINED_WARM_UP: usize = 10;
-/// Seconds for a probe, and for all profiles of a model.
+/// Seconds for a probe, and for profiles of a model at one time.
 const FILES_S: f64 = 60.0;
 /// Dilation of a probe: it does nothing but move bytes, and so needs more of it than iterations, or it measures processors.
 const PROBE_DILATION: &str = "20";

@@ -1,7 +1,8 @@
 //! Where messages decide among candidates.
 
 use super::*;
-use crate::{Lane, Span, estimate_plan, played_emulated, predict_by_message};
+use crate::iteration::{Lane, Span};
+use crate::{estimate_plan, played_emulated, predict_by_message};
 
 #[test]
 fn messages_decide_where_links_are_emulated() {
@@ -23,9 +24,10 @@ fn messages_decide_where_links_are_emulated() {
         let played = played_emulated(&job, &by_formulas).expect("it can be played");
         assert!((candidate.prediction.iteration_s / played.iteration_s - 1.0).abs() < 1e-9, "{}", candidate.strategy);
         // What is shown of it is what was played, as long as that is said to take.
-        let of_messages = |span: &&Span| span.lane == Lane::Network && span.operation.is_some();
-        let last_s = played.timeline.iter().filter(of_messages).map(|span| span.end_s).fold(0.0, f64::max);
-        assert!((0.9..1.5).contains(&(last_s / played.iteration_s)), "{}: {last_s} s", candidate.strategy);
+        let of_messages = |span: &&Span| span.lane == Lane::Links && span.operation.is_some();
+        let Prediction { timeline, iteration_s, .. } = &candidate.prediction;
+        let last_s = timeline.iter().filter(of_messages).map(|span| span.end_s).fold(0.0, f64::max);
+        assert!((0.9..1.5).contains(&(last_s / iteration_s)), "{}: {last_s} s", candidate.strategy);
         moved += usize::from((played.iteration_s / by_formulas.iteration_s - 1.0).abs() > 1e-3);
     }
     assert!(moved > 0, "formulas are not what messages take");
@@ -59,6 +61,8 @@ fn messages_decide_where_formulas_know_too_little() {
     assert!(before.prediction.knows_few_partitions() && formulas.played == 0, "{}", before.strategy);
     assert!(!best.prediction.knows_few_partitions() && messages.played > 0, "{}", best.strategy);
     assert_ne!(best.strategy, before.strategy);
+    assert!(!best.prediction.timeline.is_empty(), "{}", best.strategy);
+    assert!(messages.candidates[1..].iter().all(|candidate| candidate.prediction.timeline.is_empty()));
     for candidate in &messages.candidates {
         let (strategy, local_batch) = (&candidate.strategy, Some(candidate.local_batch));
         assert!(candidate.gap >= 0.0, "{strategy}: {}", candidate.gap);
