@@ -82,6 +82,18 @@ struct ExportArguments {
     output: Option<PathBuf>,
 }
 
+/// What is sent on a cluster.
+#[derive(Args)]
+struct BlockArguments {
+    /// Bytes of a block there
+    #[arg(long, value_name = "SIZE", value_parser = at_least_one_byte, default_value = "100MiB", requires = "cluster")]
+    bytes: ByteSize,
+
+    /// Into tiles of how many bytes a block is cut there [default: one tile]
+    #[arg(long, value_name = "SIZE", value_parser = at_least_one_byte, requires = "cluster")]
+    chunk_bytes: Option<ByteSize>,
+}
+
 #[derive(Args)]
 struct VerifyArguments {
     /// An MSCCL XML file
@@ -93,13 +105,8 @@ struct VerifyArguments {
     #[arg(long, value_name = "CLUSTER")]
     cluster: Option<String>,
 
-    /// Bytes of a block there
-    #[arg(long, value_name = "SIZE", value_parser = at_least_one_byte, default_value = "100MiB", requires = "cluster")]
-    bytes: ByteSize,
-
-    /// Into tiles of how many bytes a block is cut there [default: one tile]
-    #[arg(long, value_name = "SIZE", value_parser = at_least_one_byte, requires = "cluster")]
-    chunk_bytes: Option<ByteSize>,
+    #[command(flatten)]
+    block: BlockArguments,
 
     /// Write the answer to this file
     #[arg(long, value_name = "FILE")]
@@ -290,7 +297,7 @@ impl VerifyArguments {
     fn predicted(&self, source: &str, program: &Program) -> Result<Predicted, Failure> {
         let (cluster, ranks) = (load_cluster(source)?, program.ranks.len());
         has_room(&cluster, source, ranks, &self.file.display().to_string())?;
-        Predicted::of(program, &cluster, source, self.bytes, self.chunk_bytes)
+        Predicted::of(program, &cluster, source, &self.block)
     }
 }
 
@@ -306,14 +313,9 @@ fn has_room(cluster: &Cluster, source: &str, ranks: usize, whose: &str) -> Resul
 
 impl Predicted {
     /// A rank on each worker, hosts filled one after the other.
-    fn of(
-        program: &Program,
-        cluster: &Cluster,
-        source: &str,
-        ByteSize(bytes): ByteSize,
-        chunk_bytes: Option<ByteSize>,
-    ) -> Result<Predicted, Failure> {
-        let chunk_bytes = chunk_bytes.map_or(bytes, |ByteSize(chunk)| chunk);
+    fn of(program: &Program, cluster: &Cluster, source: &str, block: &BlockArguments) -> Result<Predicted, Failure> {
+        let ByteSize(bytes) = block.bytes;
+        let chunk_bytes = block.chunk_bytes.map_or(bytes, |ByteSize(chunk)| chunk);
         if tiles(bytes, chunk_bytes) > TILES_MAX {
             return Err(Failure::usage(format!("--chunk-bytes {chunk_bytes} makes more than {TILES_MAX} tiles")));
         }

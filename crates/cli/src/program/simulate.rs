@@ -9,8 +9,7 @@ use paceline_collective::Topology;
 use paceline_plan::{Cluster, Shape};
 use serde::Serialize;
 
-use super::{AlgorithmArguments, Predicted, has_room};
-use crate::arguments::{ByteSize, at_least_one_byte};
+use super::{AlgorithmArguments, BlockArguments, Predicted, has_room};
 use crate::clusters::load_cluster;
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::JsonFile;
@@ -25,13 +24,8 @@ pub struct SimulateArguments {
     #[arg(long, value_name = "CLUSTER")]
     cluster: String,
 
-    /// Bytes of a block
-    #[arg(long, value_name = "SIZE", value_parser = at_least_one_byte, default_value = "100MiB")]
-    bytes: ByteSize,
-
-    /// Into tiles of how many bytes a block is cut [default: one tile]
-    #[arg(long, value_name = "SIZE", value_parser = at_least_one_byte)]
-    chunk_bytes: Option<ByteSize>,
+    #[command(flatten)]
+    block: BlockArguments,
 
     /// Write the answer to this file
     #[arg(long, value_name = "FILE")]
@@ -59,7 +53,7 @@ impl SimulateArguments {
         let cluster = load_cluster(&self.cluster)?;
         has_room(&cluster, &self.cluster, *ranks, &format!("{collective} {algorithm}"))?;
         let program = self.algorithm.program(&topology_of(&cluster, *ranks))?;
-        let predicted = Predicted::of(&program, &cluster, &self.cluster, self.bytes, self.chunk_bytes)?;
+        let predicted = Predicted::of(&program, &cluster, &self.cluster, &self.block)?;
         let elapsed_us = 1e6 * began.elapsed().as_secs_f64();
         let report = Report {
             algorithm: algorithm.clone(),
