@@ -141,31 +141,33 @@ pub struct Table(pub Vec<Row>);
 
 impl fmt::Display for Atlas {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whose: Vec<String> = self.0.iter().map(|row| who(&row.context)).collect();
-        let width = whose.iter().map(String::len).max().unwrap_or(0).max("calls of".len());
-        let (who, v, regime, calls, spent) = ("calls of", "V", "regime", "calls", "spent");
-        writeln!(f, "{WHAT} {who:<width$} {v:>8} {regime:<12} {calls:>9} {spent:>9}  why")?;
-        for (row, whose) in self.0.iter().zip(&whose) {
+        let (head, places) = places(self.0.iter().map(|row| &row.context));
+        writeln!(f, "{head} {:>8} {:<12} {:>9} {:>9}  why", "V", "regime", "calls", "spent")?;
+        for (row, place) in self.0.iter().zip(&places) {
             writeln!(
                 f,
-                "{} {whose:<width$} {:>8.1e} {:<12} {:>9} {:>9}  {}",
-                what(&row.context),
-                row.ratio,
-                row.regime,
-                row.calls,
-                row.explored,
-                row.why
+                "{place} {:>8.1e} {:<12} {:>9} {:>9}  {}",
+                row.ratio, row.regime, row.calls, row.explored, row.why
             )?;
         }
         Ok(())
     }
 }
 
+/// What an atlas begins its head and its rows with, aligned: what is called in these contexts, and who calls.
+pub fn places<'a>(contexts: impl Iterator<Item = &'a Context>) -> (String, Vec<String>) {
+    const WHO: &str = "calls of";
+    let rows: Vec<(String, String)> = contexts.map(|context| (what(context), who(context))).collect();
+    let width = rows.iter().map(|(_, who)| who.len()).fold(WHO.len(), usize::max);
+    let place = |what: &str, who: &str| format!("{what} {who:<width$}");
+    (place(WHAT, WHO), rows.iter().map(|(what, who)| place(what, who)).collect())
+}
+
 /// The head of [`what`].
-pub const WHAT: &str = "collective      bytes                from ranks hosts";
+const WHAT: &str = "collective      bytes                from ranks hosts";
 
 /// What is called in a context, of which class of bytes, from how many on and among how many, as wide as its head.
-pub fn what(context: &Context) -> String {
+fn what(context: &Context) -> String {
     let Context { collective, size_log2, ranks, hosts, .. } = *context;
     let least = 1u64 << size_log2.min(62);
     format!("{collective:<15} {:<16} {:>8} {ranks:>5} {hosts:>5}", SizeClass::of(least), human(least))

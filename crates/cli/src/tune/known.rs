@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use paceline_train::TunedContext;
-use paceline_tune::atlas::{WHAT, saturation_in_words, what, who};
+use paceline_tune::atlas::{places, saturation_in_words, who};
 use paceline_tune::environment::{NcclModel, OwnModel, counted};
 use paceline_tune::learner::Lesson;
 use paceline_tune::prior::{Budget, Regime};
@@ -243,16 +243,13 @@ impl fmt::Display for Report {
 }
 
 fn write_atlas(f: &mut fmt::Formatter<'_>, contexts: &[Known]) -> fmt::Result {
-    let whose: Vec<String> = contexts.iter().map(|known| who(&known.context)).collect();
-    let width = whose.iter().map(String::len).max().unwrap_or(0).max("calls of".len());
-    let (whose_head, v, choices, samples) = ("calls of", "V", "choices", "samples");
-    writeln!(f, "{WHAT} {whose_head:<width$} {v:>6} {:<12} {choices:>8} {samples:>8}  why", "regime")?;
-    for (Known { context, regime, rule, choices, samples, .. }, whose) in contexts.iter().zip(&whose) {
+    let (head, places) = places(contexts.iter().map(|known| &known.context));
+    writeln!(f, "{head} {:>6} {:<12} {:>8} {:>8}  why", "V", "regime", "choices", "samples")?;
+    for (Known { context, regime, rule, choices, samples, .. }, place) in contexts.iter().zip(&places) {
         let ratio = format!("2^-{}", context.inverse_ratio_log2);
         writeln!(
             f,
-            "{} {whose:<width$} {ratio:>6} {:<12} {:>8} {:>8.0}  {}",
-            what(context),
+            "{place} {ratio:>6} {:<12} {:>8} {:>8.0}  {}",
             regime.map_or("?", Regime::name),
             choices,
             samples,
