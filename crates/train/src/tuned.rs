@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, CommError, Communicator, Element, Protocol, Reduction, VerifiedProgram};
 use paceline_plan::CollectiveKind;
-use paceline_tune::environment::{Call, CostModel, OwnModel};
+use paceline_tune::environment::{Call, OwnModel};
 use paceline_tune::{Action, Choice, Congestion, Context, ContextKey, Policy, Schedule, State, Tuner, WireProtocol};
 
 use by_iterations::Step;
@@ -39,6 +39,7 @@ pub use iterations::{Iterations, RehearsedIterations, rehearse_iterations};
 use kinds::{Called, Kinds, Order};
 use leader::{Leader, taken};
 pub use learning::links_of;
+use learning::state_of;
 pub(crate) use learning::{Learning, Made, Situations, beliefs, situation_of, typical_situation};
 use meetings::{Calls, Meetings, STRETCHES};
 pub(crate) use meetings::{SHARE, TURNS};
@@ -303,7 +304,7 @@ impl<'a> TunedCalls<'a> {
         // Of calls that follow a policy nothing is learned.
         if self.followed.is_none() {
             let is_due = self.meetings.is_due(self.kinds.called());
-            let have_changed = !is_due && self.glances.have_changed(self.communicator, &self.clock, &self.made)?;
+            let have_changed = !is_due && self.glance()?;
             if is_due || have_changed {
                 if !self.clock.is_compared() {
                     self.clock.compare(self.communicator)?;
@@ -324,6 +325,8 @@ impl<'a> TunedCalls<'a> {
     /// In how many boundaries they meet again, and whether they compare clocks now. `at_a_glance`: they do not because it is time, but as calls look
     /// changed.
     fn meet(&mut self, at_a_glance: bool) -> Result<(u64, bool), CommError> {
+        // What it would say is learned here.
+        self.glances.end()?;
         // Whose turn it is in a schedule counts from here, which is behind the same call on all ranks.
         let (mut made, numbers) = (std::mem::take(&mut self.made), self.kinds.take());
         let mut step = std::mem::take(&mut self.step);
@@ -368,6 +371,7 @@ impl<'a> TunedCalls<'a> {
         step: Step,
         (last_s, together, at_a_glance): (f64, Instant, bool),
     ) -> (Option<Version>, [i64; 5]) {
+        let glance_s = self.glance_s();
         let Some(leader) = &mut self.leader else { return (None, [0; 5]) };
         let before = (leader.learning.drifts(), leader.is_asking());
         let next = leader.next(self.policies.active(), made, numbers, &self.model, step);
@@ -375,12 +379,19 @@ impl<'a> TunedCalls<'a> {
         let calls = taken(made, numbers, |bytes| self.meetings.call_s(bytes));
         // An iteration may have calls of several communicators, whose ranks meet for each of them.
         let seconds = if self.counts_iterations { step.seconds.min(calls.seconds) } else { calls.seconds };
-        let (are_settled, are_watched, are_in_doubt) = (leader.is_settled(), !leader.listens(), leader.is_asking());
-        let calls = Calls { are_settled, are_watched, are_in_doubt, seconds, timed: made.len(), ..calls };
+        let calls = Calls {
+            are_settled: leader.is_settled(),
+            are_watched: !leader.listens(),
+            are_in_doubt: leader.is_asking(),
+            are_decided_again: leader.is_deciding_again(),
+            seconds,
+            timed: made.len(),
+            ..calls
+        };
         let every = self.meetings.plan(last_s, together.elapsed(), calls);
         let most_called = numbers.values().find(|it| it.0 == calls.most).map_or(0, |(_, state)| state.bytes);
         let (pace, was_right) = (self.meetings.pace(calls, most_called), at_a_glance.then_some(has_come_of_it));
-        let glance = self.glances.plan(every, pace, self.meetings.call_s(0), was_right);
+        let glance = self.glances.plan(every, pace, glance_s, was_right);
         // Of calls that nobody times, to the end, nothing can be seen.
         let meetings = &self.meetings;
         let is_timed = |(count, state): &(u64, State), until: u64| meetings.are_recorded(*count, state.bytes, until);
@@ -433,26 +444,6 @@ impl<'a> TunedCalls<'a> {
     /// What is believed of the links.
     pub fn model(&self) -> &OwnModel {
         &self.model
-    }
-}
-
-/// A call as the tuner sees it, with this communicator's ranks and hosts.
-fn state_of(
-    communicator: &Communicator,
-    model: &OwnModel,
-    collective: CollectiveKind,
-    bytes: usize,
-    call: &Call,
-) -> State {
-    let topology = communicator.topology();
-    let (ranks, hosts) = (topology.world() as u32, topology.hosts() as u32);
-    model.state(&Call { collective, bytes: bytes as u64, ranks, hosts, ..*call })
-}
-
-impl Made {
-    /// It took so long; what is not to count, as its seconds are none, does not.
-    fn took(self, time: Duration) -> Made {
-        Made { seconds: self.seconds + time.as_secs_f64(), ..self }
     }
 }
 

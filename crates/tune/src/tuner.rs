@@ -9,6 +9,7 @@ mod arrival;
 mod beside;
 mod course;
 mod doubt;
+mod networks;
 mod rehearsed;
 mod standing;
 mod told;
@@ -21,7 +22,8 @@ use std::collections::BTreeMap;
 use arrival::Arrival;
 use beside::Beside;
 pub use course::Course;
-use course::{Origin, Phase, STANDS_ON_WITHIN};
+use course::{Origin, Phase};
+use networks::STANDS_ON_WITHIN;
 pub use rehearsed::Outcome;
 pub use standing::{Reason, Standing};
 
@@ -380,9 +382,14 @@ impl Tuner {
         if let (None, true, Some((choice, Some(gain)))) = (rehearsed, is_little, stood) {
             return self.stand_on(situation, course, choice, gain);
         }
-        let stood = stood.map(|(choice, _)| (choice, Origin::Stood, None));
         let of_then = || course.best_of_then().map(|(choice, gain)| (choice, Origin::Remembered, gain));
-        let Some((choice, origin, gain)) = rehearsed.or_else(of_then).or(stood) else {
+        let known = rehearsed.or_else(of_then);
+        if let (None, Some(_), Some((choice, gain))) = (known, shift, course.best_nearby()) {
+            return self.stand_on(situation, course, choice, gain);
+        }
+        let of_another = || course.best_of_another().filter(|_| shift.is_some());
+        let stood = stood.map(|(choice, _)| choice).or_else(of_another).map(|choice| (choice, Origin::Stood, None));
+        let Some((choice, origin, gain)) = known.or(stood) else {
             return course.explore(course.to_explore);
         };
         let best = situation.arm_of(choice);
@@ -394,7 +401,7 @@ impl Tuner {
         }
     }
 
-    /// The network has changed little: what stood stands on, in doubt until its calls have shown that it is still better.
+    /// The network has changed little, or is nearly what another one was: what stood stands on, in doubt until its calls have shown that it is still better.
     fn stand_on(&mut self, situation: &Situation, course: &mut Course, choice: Choice, gain: Gain) {
         course.stand(Phase::Chosen(situation.arm_of(choice), choice), Some(gain));
         // Here it has won no trial.

@@ -185,6 +185,11 @@ impl Took {
     /// Of what was never done: it would take for ever.
     pub(super) const NEVER: Took = Took { seconds: f64::INFINITY, span: None };
 
+    /// On this rank.
+    pub(super) fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
     /// When it began by this rank's clock ([`Communicator::clock_at`]), and what it took.
     fn by_clock(offset: ClockOffset, began: Duration, took: Duration) -> Took {
         let (began_s, seconds) = (1e-9 * offset.on_rank_0_ns(began) as f64, took.as_secs_f64());

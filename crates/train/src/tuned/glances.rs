@@ -2,16 +2,20 @@
 //!
 //! A meeting takes some small collectives and rank 0's thoughts: calls of half a millisecond are worth one in some hundreds. A network that has
 //! changed would be noticed as late. A glance is one collective; only if each rank has seen the same change do they meet at once.
+//!
+//! Among several hosts nobody waits for it: it begins at one boundary, and what has become of it is asked two boundaries later, when all ranks
+//! have made calls since, and so have begun it. What it takes is then some messages more, and not how long these are under way.
 
 use std::collections::BTreeMap;
+use std::thread;
 use std::time::Instant;
 
-use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
+use paceline_comm::{Buffer, CallOptions, CommError, Communicator, Pending, Reduction};
 use paceline_tune::statistics::median;
 use paceline_tune::{Choice, ContextKey};
 
-use super::Made;
 use super::clock::{Clock, Took};
+use super::{Made, TunedCalls};
 
 /// Glances take no more than this share of the time of the calls between them.
 const SHARE: f64 = 0.005;
@@ -21,6 +25,13 @@ const CALLS_MIN: f64 = 16.0;
 
 /// Two meetings are so many times as far apart as two glances, at least, or a glance is not worth it.
 const WORTH: f64 = 2.0;
+
+/// Among several hosts, so many boundaries lie between its beginning and its end.
+const UNDER_WAY: u64 = 2;
+
+/// And it takes such a share of what a collective does that is waited for: its messages need processors, and nobody needs to be there when they
+/// come.
+const BESIDE: f64 = 0.25;
 
 /// The last calls that tell, of the context's choice that stands, and how many before the ranks met say what is usual, at most.
 const TELLING: usize = 12;
@@ -59,16 +70,69 @@ pub(super) struct Glances {
     /// On rank 0.
     mistakes: f64,
     usual: BTreeMap<ContextKey, Usual>,
+    /// Before the ranks have met for the first time, after a rehearsal.
+    first: Option<First>,
+    /// What has begun and was not asked for yet.
+    under_way: Option<UnderWay>,
+    /// Of the one before.
+    buffer: Option<Buffer<f64>>,
+}
+
+/// Before the ranks have met, they glance by calls and seconds that all of them believe in.
+#[derive(Clone, Copy, Debug)]
+struct First {
+    takes_s: f64,
+    /// Calls and seconds when it was time for the last one.
+    last: (u64, f64),
+}
+
+/// A glance that has begun.
+#[derive(Debug)]
+struct UnderWay {
+    pending: Pending<f64>,
+    /// What beginning it took on this rank.
+    began_s: f64,
+    /// Boundaries since then.
+    passed: u64,
 }
 
 impl Default for Glances {
     fn default() -> Glances {
-        let usual = BTreeMap::new();
-        Glances { every: None, passed: 0, last: Took::NEVER, mean_s: None, mistakes: MISTAKES, usual }
+        Glances {
+            every: None,
+            passed: 0,
+            last: Took::NEVER,
+            mean_s: None,
+            mistakes: MISTAKES,
+            usual: BTreeMap::new(),
+            first: None,
+            under_way: None,
+            buffer: None,
+        }
     }
 }
 
+/// What a glance is believed to take, if a small collective that is waited for takes so long.
+fn believed_s(collective_s: f64, hosts: usize) -> f64 {
+    if hosts > 1 { BESIDE * collective_s } else { collective_s }
+}
+
 impl Glances {
+    /// Calls were rehearsed, and nobody has met yet: there are glances from the first calls on, each of which takes so long.
+    pub(super) fn begin_early(&mut self, takes_s: f64) {
+        self.first = Some(First { takes_s, last: (0, 0.0) });
+    }
+
+    /// A boundary before the first meeting, after so many calls of each context, which are believed to have taken so long: is it time for a glance?
+    fn is_early_one_due(&mut self, (calls, seconds): (u64, f64)) -> bool {
+        let Some(First { takes_s, last }) = &mut self.first else { return false };
+        let is_due = (calls - last.0) as f64 >= CALLS_MIN && seconds - last.1 >= *takes_s / SHARE;
+        if is_due {
+            *last = (calls, seconds);
+        }
+        is_due
+    }
+
     /// A boundary at which they do not meet: do they glance?
     fn is_due(&mut self) -> bool {
         self.passed += 1;
@@ -79,7 +143,9 @@ impl Glances {
         is_due
     }
 
-    /// A boundary at which they do not meet: do they glance, and have calls changed? `made`: those on this rank since they have met.
+    /// A boundary at which they do not meet: do they glance, and have calls changed? `made`: those on this rank since they have met. `so_far`:
+    /// before the first meeting, calls of each context and the seconds that all are believed to have taken. `then`: what a context's calls take that
+    /// are not tried.
     ///
     /// # Errors
     /// As [`Communicator::all_reduce`].
@@ -88,26 +154,83 @@ impl Glances {
         communicator: &Communicator,
         clock: &Clock,
         made: &[Made],
+        so_far: Option<(u64, f64)>,
+        then: impl Fn(ContextKey) -> Choice,
     ) -> Result<bool, CommError> {
-        Ok(self.is_due() && self.look(communicator, clock, made)?)
+        let is_due = match so_far {
+            Some(so_far) => self.is_early_one_due(so_far),
+            None => self.is_due(),
+        };
+        if let Some(under_way) = &mut self.under_way {
+            under_way.passed += 1;
+            return Ok(under_way.passed >= UNDER_WAY && self.end()?);
+        }
+        if !is_due {
+            return Ok(false);
+        }
+        // Of what was called too few times before they met, what is usual is what it has taken since.
+        let known: Vec<ContextKey> = self.usual.keys().copied().collect();
+        self.note_usual(made.iter().filter(|made| !known.contains(&made.context.key())), USUAL, then);
+        if communicator.topology().hosts() > 1 {
+            self.begin(communicator, made).map(|()| false)
+        } else {
+            self.look(communicator, clock, made)
+        }
+    }
+
+    /// Begins a glance.
+    fn begin(&mut self, communicator: &Communicator, made: &[Made]) -> Result<(), CommError> {
+        let began = Instant::now();
+        let [longer, less] = self.unchanged(made);
+        let mut buffer = match self.buffer.take() {
+            Some(buffer) => buffer,
+            None => communicator.alloc(3)?,
+        };
+        buffer.copy_from_slice(&[longer, less, self.last.seconds()]);
+        let pending = communicator.start_all_reduce(buffer, Reduction::Max, &CallOptions::default())?;
+        self.under_way = Some(UnderWay { pending, began_s: began.elapsed().as_secs_f64(), passed: 0 });
+        Ok(())
+    }
+
+    /// Ends the one that is under way, if one is: have calls changed?
+    ///
+    /// # Errors
+    /// As [`Communicator::all_reduce`].
+    pub(super) fn end(&mut self) -> Result<bool, CommError> {
+        let Some(UnderWay { pending, began_s, .. }) = self.under_way.take() else { return Ok(false) };
+        let began = Instant::now();
+        let most = pending.wait()?;
+        self.last = Took::from(began_s + began.elapsed().as_secs_f64());
+        self.takes(most[2]);
+        let has_changed = most[0] <= 0.0 || most[1] <= 0.0;
+        self.buffer = Some(most);
+        Ok(has_changed)
     }
 
     /// Do calls take longer on all ranks than when they met, or less on all of them? (A rank that waits for another one takes longer, and that
     /// one less.)
     fn look(&mut self, communicator: &Communicator, clock: &Clock, made: &[Made]) -> Result<bool, CommError> {
         let began = Instant::now();
-        // Of what is so on all ranks, the most of its opposite is none.
-        let [longer, less] = self.changes(made).map(|is_so| f64::from(u8::from(!is_so)));
+        let [longer, less] = self.unchanged(made);
         let [first, second, third, fourth] = self.last.told();
         let mut most = [longer, less, first, second, third, fourth];
         communicator.all_reduce(&mut most, Reduction::Max, &CallOptions::default())?;
         self.last = clock.took(communicator, began, began.elapsed());
         let [longer, less, told @ ..] = most;
-        let last_s = Took::lasted(told);
+        self.takes(Took::lasted(told));
+        Ok(longer <= 0.0 || less <= 0.0)
+    }
+
+    /// One has taken so long, as all have agreed.
+    fn takes(&mut self, last_s: f64) {
         if last_s.is_finite() {
             self.mean_s = Some(self.mean_s.map_or(last_s, |mean_s| 0.5 * (mean_s + last_s)));
         }
-        Ok(longer <= 0.0 || less <= 0.0)
+    }
+
+    /// [`Glances::changes`], told so that the most of all ranks says it: of what is so on all of them, the most of its opposite is none.
+    fn unchanged(&self, made: &[Made]) -> [f64; 2] {
+        self.changes(made).map(|is_so| f64::from(u8::from(!is_so)))
     }
 
     /// Do the last calls of some context take longer here than was usual, and of some less?
@@ -127,13 +250,22 @@ impl Glances {
     /// They meet: what was usual until here, or, if a glance has called them, since something has changed. `made`: as this rank has timed them;
     /// `then`: what a context's calls took that were not tried.
     pub(super) fn meet(&mut self, made: &[Made], at_a_glance: bool, then: impl Fn(ContextKey) -> Choice) {
-        self.passed = 0;
+        (self.passed, self.first) = (0, None);
+        self.note_usual(made.iter(), if at_a_glance { TELLING } else { USUAL }, then);
+    }
+
+    /// What the last calls of each context took here, so many at most.
+    fn note_usual<'m>(
+        &mut self,
+        made: impl Iterator<Item = &'m Made>,
+        counted: usize,
+        then: impl Fn(ContextKey) -> Choice,
+    ) {
         let mut logs: BTreeMap<ContextKey, Vec<f64>> = BTreeMap::new();
         for made in made {
             let logs = logs.entry(made.context.key()).or_default();
             logs.extend(log_s(made).filter(|_| made.choice == then(made.context.key())));
         }
-        let counted = if at_a_glance { TELLING } else { USUAL };
         for (key, logs) in logs {
             let last = &logs[logs.len().saturating_sub(counted)..];
             match median(last) {
@@ -171,6 +303,31 @@ impl Glances {
     /// As rank 0 has told.
     pub(super) fn set(&mut self, every: u64) {
         self.every = Some(every).filter(|every| *every > 0);
+    }
+}
+
+impl TunedCalls<'_> {
+    /// A boundary at which the ranks do not meet: do they glance, and have calls changed?
+    pub(super) fn glance(&mut self) -> Result<bool, CommError> {
+        let contexts = self.kinds.called().max(1) as u64;
+        let so_far = self.meetings.so_far().map(|(calls, seconds)| (calls / contexts, seconds));
+        let then = |key| self.policies.current().after_turns(key);
+        self.glances.have_changed(self.communicator, &self.clock, &self.made, so_far, then)
+    }
+
+    /// What a glance is believed to take.
+    pub(super) fn glance_s(&self) -> f64 {
+        believed_s(self.meetings.call_s(0), self.communicator.topology().hosts())
+    }
+}
+
+/// One that has begun ends before its communicator may: all ranks have begun it.
+impl Drop for TunedCalls<'_> {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            // What is wrong with it is wrong with the communicator, and its next call says so.
+            let _ = self.glances.end();
+        }
     }
 }
 
@@ -303,6 +460,24 @@ mod tests {
         assert_eq!(due, [false, false, true, false, false, true, false]);
         glances.set(0);
         assert!((0..100).all(|_| !glances.is_due()));
+    }
+
+    #[test]
+    fn before_the_first_meeting_a_glance_comes_after_calls_and_time_enough() {
+        let mut glances = Glances::default();
+        assert!(!glances.is_early_one_due((1000, 1.0)), "nothing was rehearsed");
+        // A tenth of a millisecond is a two-hundredth of twenty milliseconds.
+        glances.begin_early(1e-4);
+        let mut due = |call_s: f64| {
+            let is_due = |calls: &u64| glances.is_early_one_due((*calls, *calls as f64 * call_s));
+            let due: Vec<u64> = (1..=100).filter(is_due).collect();
+            glances.begin_early(1e-4);
+            due
+        };
+        assert_eq!(due(0.501e-3), [40, 80]);
+        assert_eq!(due(10e-3), [16, 32, 48, 64, 80, 96]);
+        glances.meet(&[], false, |_| Choice::Default);
+        assert!(!glances.is_early_one_due((1000, 1.0)), "they have met");
     }
 
     #[test]

@@ -85,9 +85,25 @@ impl Leader {
 
     /// Is the default asked in some context whether the network has changed?
     pub(super) fn is_asking(&self) -> bool {
-        let is_asking =
-            |context: &Context| !self.is_gone(context) && self.learning.course(context).is_some_and(Course::is_asking);
-        self.listens() && self.situations.keys().any(is_asking)
+        self.has_context(|_, course| course.is_asking())
+    }
+
+    /// Has the network changed, and is something tried in some context, so that it is decided what stands in this one?
+    pub(super) fn is_deciding_again(&self) -> bool {
+        let is_trying = |context: &Context| {
+            let plays = self.published.of(context);
+            plays.is_some_and(|plays| plays.turns.turns().iter().any(|turn| *turn != plays.then))
+        };
+        self.has_context(|context, course| course.is_deciding_again() && is_trying(context))
+    }
+
+    /// Is some context like that, which is called now and then?
+    fn has_context(&self, is_like_that: impl Fn(&Context, &Course) -> bool) -> bool {
+        let is_it = |context: &Context| {
+            let course = self.learning.course(context).filter(|_| !self.is_gone(context));
+            course.is_some_and(|course| is_like_that(context, course))
+        };
+        self.listens() && self.situations.keys().any(is_it)
     }
 
     /// Has a context not been called for long?

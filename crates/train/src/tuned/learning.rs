@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
+use std::time::Duration;
 
 use paceline_comm::{Communicator, Transport};
-use paceline_plan::LinkCosts;
+use paceline_plan::{CollectiveKind, LinkCosts};
 use paceline_tune::congestion::Observed;
-use paceline_tune::environment::{CostModel, Links, OwnModel};
+use paceline_tune::environment::{Call, CostModel, Links, OwnModel};
 use paceline_tune::learner::{Lesson, Remembered};
 use paceline_tune::whole::Found;
 use paceline_tune::{
@@ -33,6 +34,13 @@ pub(crate) struct Made {
     pub(crate) seconds: f64,
     /// How many times as long as the mean the longest of them took: 1 of one call.
     pub(crate) longest: f64,
+}
+
+impl Made {
+    /// It took so long; what is not to count, as its seconds are none, does not.
+    pub(super) fn took(self, time: Duration) -> Made {
+        Made { seconds: self.seconds + time.as_secs_f64(), ..self }
+    }
 }
 
 /// A tuner with what it has decided and not yet seen.
@@ -213,6 +221,19 @@ impl Learning {
     fn recall(&mut self, situation: &Situation) {
         self.tuner.remember(self.remembered.recall(situation));
     }
+}
+
+/// A call as the tuner sees it, with this communicator's ranks and hosts.
+pub(super) fn state_of(
+    communicator: &Communicator,
+    model: &OwnModel,
+    collective: CollectiveKind,
+    bytes: usize,
+    call: &Call,
+) -> State {
+    let topology = communicator.topology();
+    let (ranks, hosts) = (topology.world() as u32, topology.hosts() as u32);
+    model.state(&Call { collective, bytes: bytes as u64, ranks, hosts, ..*call })
 }
 
 /// What can be done about the calls of a state's context: about all of them what can be done about one in its middle.

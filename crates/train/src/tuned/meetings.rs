@@ -33,8 +33,10 @@ pub(crate) const TURNS: u64 = 4;
 /// While the default is asked whether the network has changed, the ranks meet after so many calls of a context, whatever that takes: all else waits for
 /// the answer.
 const ASKED: u64 = 6;
-/// They do so no oftener than so many times in a row, and once for every two other meetings: noise raises doubts, too.
-const HURRIES: f64 = 4.0;
+/// While it is open what stands in a network that has changed, after so many, as each of them can be decided for itself.
+const DECIDED_AGAIN: u64 = Schedule::LENGTH_MAX as u64;
+/// They hurry no oftener than so many times in a row, and once for every two other meetings: noise raises doubts, too.
+const HURRIES: f64 = 6.0;
 const HURRIES_EARNED: f64 = 0.5;
 
 /// What rank 0 is believed to need for its decisions about a context, in seconds, until a meeting has been timed.
@@ -98,6 +100,8 @@ pub(super) struct Calls {
     pub(super) are_watched: bool,
     /// Is the default asked in some context whether the network has changed?
     pub(super) are_in_doubt: bool,
+    /// Has the network changed, and is something tried in some context, so that it is decided what stands in this one?
+    pub(super) are_decided_again: bool,
     /// So many of them were timed.
     pub(super) timed: usize,
 }
@@ -165,6 +169,17 @@ impl Meetings {
         meeting_s + meeting_s.min(LEARNING_S * timed as f64)
     }
 
+    /// Before the ranks have met: calls so far, and the seconds that they are believed to have taken.
+    pub(super) fn so_far(&self) -> Option<(u64, f64)> {
+        let (calls, _, seconds) = self.before;
+        self.every.is_none().then_some((calls, seconds))
+    }
+
+    /// Are all calls of so many bytes timed, or some of them, also behind the turns?
+    pub(super) fn times_others(&self, bytes: u64) -> bool {
+        self.one_in(bytes).is_some()
+    }
+
     /// A boundary: do the ranks meet? `contexts` have been called since they did.
     pub(super) fn is_due(&mut self, contexts: usize) -> bool {
         self.passed += 1;
@@ -214,15 +229,17 @@ impl Meetings {
         // Where a glance has called them early, or they have hurried, it is what was planned that grows.
         let before = passed.max(self.every.unwrap_or(0) as f64).max(self.unhurried);
         self.unhurried = every.min(GROWS * before);
-        let every = match calls.are_in_doubt && self.hurries >= 1.0 {
-            true => self.unhurried.min(ASKED as f64 * passed / calls.most as f64),
-            false => self.unhurried,
+        let soon = match (calls.are_in_doubt, calls.are_decided_again) {
+            (true, _) => Some(ASKED),
+            (false, true) => Some(DECIDED_AGAIN),
+            (false, false) => None,
         };
-        self.hurries = if calls.are_in_doubt {
-            (self.hurries - 1.0).max(0.0)
-        } else {
-            (self.hurries + HURRIES_EARNED).min(HURRIES)
+        let every = match soon.filter(|_| self.hurries >= 1.0) {
+            Some(soon) => self.unhurried.min(soon as f64 * passed / calls.most as f64),
+            None => self.unhurried,
         };
+        self.hurries =
+            if soon.is_some() { (self.hurries - 1.0).max(0.0) } else { (self.hurries + HURRIES_EARNED).min(HURRIES) };
         every.ceil().max(1.0) as u64
     }
 
@@ -310,8 +327,8 @@ mod tests {
         let usual = every(false);
         assert!(usual >= 90, "{usual}");
         let mut hurries = |are_in_doubt| every(are_in_doubt) == ASKED;
-        let in_a_row: Vec<bool> = (0..6).map(|_| hurries(true)).collect();
-        assert_eq!(in_a_row, [true, true, true, true, false, false]);
+        let in_a_row: Vec<bool> = (0..8).map(|_| hurries(true)).collect();
+        assert_eq!(in_a_row, [true, true, true, true, true, true, false, false]);
         assert!(!hurries(false) && !hurries(false));
         assert_eq!([hurries(true), hurries(true)], [true, false], "two others were worth one");
     }

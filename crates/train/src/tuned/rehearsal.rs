@@ -458,6 +458,9 @@ impl TunedCalls<'_> {
         self.kinds.forget();
         if let Some(seconds) = outcome.standing_s() {
             self.kinds.takes(*state, seconds);
+            if self.meetings.times_others(state.bytes) {
+                self.glances.begin_early(self.glance_s());
+            }
         }
         // Or it would be done when they meet first, while somebody waits.
         self.clock.compare(self.communicator)?;

@@ -4,6 +4,7 @@ mod one_more;
 mod splits;
 mod topologies;
 
+use paceline_tune::environment::CostModel;
 use paceline_tune::{Action, Family, Parallelism};
 
 use super::leader::WAITS_MAX;

@@ -3,9 +3,11 @@
 //! Choices keep their order as a rule, and not their times: between the calls of a job somebody computes, caches are cold, and ranks come at
 //! different times. Who judged what stands by what the default took in the rehearsal would give it up for that.
 
-use super::course::{Course, Phase};
+use super::course::{CALM_CALLS, Course, Phase};
 use super::{Role, Tuner};
 use crate::action::Situation;
+use crate::drift::Drift;
+use crate::learner::Expected;
 use crate::statistics::median;
 
 /// The first calls of a context that are timed say nothing: whatever they take, they take longer than later ones.
@@ -28,6 +30,10 @@ pub(super) struct Arrival {
     calls: Vec<(usize, Role, f64)>,
     /// Seconds of the default's calls.
     default_s: Vec<f64>,
+    /// How much longer the last calls of what stands took than in the rehearsal, as logarithms: those before anything was suspected, and those
+    /// since then.
+    calm: Vec<f64>,
+    suspected: Vec<f64>,
 }
 
 impl Arrival {
@@ -61,6 +67,24 @@ impl Arrival {
         }
         self.default_s.len() >= TELLING
     }
+
+    /// A call of what stands has ended, and took so many seconds: does it look as if the network had changed since the job has begun? Then by
+    /// how much all took longer than in the rehearsal before that, as a logarithm.
+    fn changes(&mut self, drift: &mut Drift, expected: Expected, seconds: f64) -> Option<f64> {
+        if self.ended <= COLD {
+            return None;
+        }
+        let times = seconds / expected.mean.exp();
+        if drift.observe(times, expected.deviation, expected.noise) {
+            return Some(median(&self.calm).unwrap_or(0.0));
+        }
+        self.suspected.push(times.ln());
+        if drift.is_calm() {
+            self.calm.append(&mut self.suspected);
+            self.calm.drain(..self.calm.len().saturating_sub(CALM_CALLS));
+        }
+        None
+    }
 }
 
 impl Tuner {
@@ -72,17 +96,23 @@ impl Tuner {
         (arm, role, seconds): (usize, Role, f64),
         tried: bool,
     ) {
+        let stands = course.stands();
         let Some(arrival) = &mut course.arrival else { return };
-        if !arrival.ends(arm == situation.default, (arm, role, seconds), tried) {
+        let is_known = arrival.ends(arm == situation.default, (arm, role, seconds), tried);
+        if stands == Some(arm) {
+            let expected = self.learner.expected(situation, arm);
+            if let Some(by) = arrival.changes(&mut course.drift, expected, seconds) {
+                return self.changes_before_it_is_known(situation, course, by, (arm, role, seconds));
+            }
+        }
+        if !is_known {
             return;
         }
         let Arrival { calls, default_s, .. } = course.arrival.take().unwrap_or_default();
+        course.drift = Drift::default();
         let logs: Vec<f64> = default_s.iter().map(|seconds| seconds.ln()).collect();
-        if let Some(now) = median(&logs).filter(|_| course.default.weight > 0.0) {
-            let by = now - course.usual_level();
-            self.learner.changed(&situation.context, by);
-            self.guard.was_measured_elsewhere(&situation.context, by);
-            course.was_measured_elsewhere(by);
+        if let Some(now) = median(&logs) {
+            self.was_measured_elsewhere(situation, course, now - course.usual_level());
         }
         for (arm, role, seconds) in calls {
             self.account(situation, course, (arm, seconds), true);
@@ -98,12 +128,39 @@ impl Tuner {
         self.show_lateness(situation, &course.calm_down());
         self.judge_sum(situation, course);
     }
+
+    /// It looks as if the network had changed before it is known what the default takes in the job. Until then it took as many times as long as in
+    /// the rehearsal as what stands did; and the default is asked whether it takes that still.
+    fn changes_before_it_is_known(
+        &mut self,
+        situation: &Situation,
+        course: &mut Course,
+        by: f64,
+        call: (usize, Role, f64),
+    ) {
+        course.arrival = None;
+        self.was_measured_elsewhere(situation, course, by);
+        // What was compared with the rehearsal is compared with the job from here on.
+        course.drift.begin_anew();
+        course.sentinel.wait_as_at_first();
+        self.alarmed(situation, course, call);
+    }
+
+    /// All calls take longer in the job than in the rehearsal, by so much as a logarithm.
+    fn was_measured_elsewhere(&mut self, situation: &Situation, course: &mut Course, by: f64) {
+        if course.default.weight > 0.0 {
+            self.learner.changed(&situation.context, by);
+            self.guard.was_measured_elsewhere(&situation.context, by);
+            course.was_measured_elsewhere(by);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::action::tests::situation;
+    use crate::policy::Schedule;
     use crate::random::Random;
     use crate::trial::Gain;
     use crate::tuner::{Outcome, Standing};
@@ -169,6 +226,35 @@ mod tests {
         assert!(stands(&tuner), "nobody knows yet");
         calls(&mut tuner, &situation, 1, times);
         assert!(!stands(&tuner));
+    }
+
+    /// Meetings lie a hundred calls apart, of which sixteen are decided. Before it is known what the default takes in the job, the network
+    /// becomes five times as slow, in which all choices take as long, and later it is what it was: what stood is not judged by a default of both
+    /// networks, and stands again.
+    #[test]
+    fn a_network_that_changes_in_the_middle_of_an_arrival_is_noticed() {
+        for seed in 0..20 {
+            let (mut tuner, situation, arm) = rehearsed(seed);
+            let mut random = Random::new(seed, 0xa5);
+            let mut until_they_meet = |tuner: &mut Tuner, slow: bool| {
+                let (_, decisions) = tuner.schedule(&situation, Schedule::LENGTH_MAX);
+                let then = situation.arm_of(tuner.rests_with(&situation.context));
+                let mut seconds = |of: usize| {
+                    let usual_s = if of == arm { 1.1e-3 } else { 1.3e-3 };
+                    (if slow { 6e-3 } else { usual_s }) * (0.05 * random.normal()).exp()
+                };
+                for decision in decisions {
+                    tuner.observe(&situation, decision, seconds(decision.arm));
+                }
+                (0..84).for_each(|_| tuner.observe_repeated(&situation, then, seconds(then)));
+            };
+            (0..2).for_each(|_| until_they_meet(&mut tuner, false));
+            assert!(course(&tuner).is_arriving(), "seed {seed}: no longer, and nothing is tested");
+            (0..6).for_each(|_| until_they_meet(&mut tuner, true));
+            assert_eq!(course(&tuner).drifts, 1, "seed {seed}: {:?}", course(&tuner));
+            (0..3).for_each(|_| until_they_meet(&mut tuner, false));
+            assert!(stands(&tuner) && course(&tuner).drifts == 2, "seed {seed}: {:?}", course(&tuner));
+        }
     }
 
     /// Before anything is decided many calls come in which nobody was asked, and half of the default's times are lost.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::arrival::Arrival;
 use super::beside::Beside;
 use super::doubt::Doubted;
+use super::networks::Networks;
 use super::standing::{Reason, Standing};
 use crate::action::{Choice, Situation};
 use crate::drift::{Drift, Sentinel};
@@ -31,18 +32,9 @@ const PATIENCE: u64 = 4;
 /// So often exploration goes on as the best of few has won no trial: each trial in vain makes all others stricter.
 const IN_VAIN: u64 = 2;
 
-/// So many networks that there were are remembered.
-const NETWORKS: usize = 8;
-
-/// Two networks are the same if the default's times differ by no more, as logarithms: those of five calls in noise do, and a change is more.
-const ALIKE: f64 = 0.15;
-
-/// Where the default takes no more than a third longer or a quarter less, what stood goes on to stand, in doubt.
-pub(super) const STANDS_ON_WITHIN: f64 = 0.3;
-
 /// So many of the default's last calls say what it takes while all is as it was, and from so many on they say it: five calls that all
 /// take longer than twelve are so by chance in one of 6,000 cases.
-const CALM_CALLS: usize = 31;
+pub(super) const CALM_CALLS: usize = 31;
 const CALM_ENOUGH: usize = 12;
 
 /// The network has changed if the default's calls differ from those before by so much, in the median of the logarithm, and would so seldom by
@@ -99,7 +91,7 @@ pub struct Course {
     /// What the default takes as long as nothing changes, as a logarithm.
     level: Option<f64>,
     /// The networks that there were.
-    networks: Vec<Network>,
+    networks: Networks,
     /// Calls of exploration that come after the default's.
     pub(super) to_explore: u64,
     /// What has won a rehearsal: a trial of it comes after the default's, and no exploration.
@@ -111,17 +103,6 @@ pub struct Course {
     /// Calls of other choices before it began the last time, and trials in vain of the best of few since then.
     explored_before: u64,
     in_vain: u64,
-}
-
-/// A network as it was once.
-#[derive(Clone, Copy, Debug)]
-struct Network {
-    /// What the default took, as a logarithm.
-    level: f64,
-    /// What looked best.
-    best: Choice,
-    /// What it gained, if a trial has shown it.
-    gain: Option<Gain>,
 }
 
 #[derive(Clone, Debug)]
@@ -185,7 +166,7 @@ impl Course {
             waiting: Vec::new(),
             before: None,
             level: None,
-            networks: Vec::new(),
+            networks: Networks::default(),
             to_explore,
             rehearsed: None,
             stood: None,
@@ -303,6 +284,11 @@ impl Course {
         self.is_in_doubt() || self.is_measured_anew()
     }
 
+    /// Has the network changed, and is it not decided yet what stands in this one? Until then the default does.
+    pub fn is_deciding_again(&self) -> bool {
+        self.drifts > 0 && !self.is_decided()
+    }
+
     /// Is the default measured anew, as the network has changed? Until that is done, nobody knows what a call's time means.
     pub(super) fn is_measured_anew(&self) -> bool {
         self.before.is_some()
@@ -337,7 +323,7 @@ impl Course {
         self.calm_s.iter_mut().chain(&mut self.suspected_s).for_each(|seconds| *seconds *= by.exp());
         self.default.mean += by;
         self.level.iter_mut().for_each(|level| *level += by);
-        self.networks.iter_mut().for_each(|network| network.level += by);
+        self.networks.were_measured_elsewhere(by);
     }
 
     /// The default's times of the beginning that the learner has not seen, and the end of the beginning.
@@ -350,19 +336,22 @@ impl Course {
     /// What was best when the default took as long as now, if the network was ever like this and something was; and its gain, if it
     /// has won a trial.
     pub(super) fn best_of_then(&self) -> Option<(Choice, Option<Gain>)> {
-        self.network_alike().map(|number| (self.networks[number].best, self.networks[number].gain))
+        self.networks.best_at(self.level?)
+    }
+
+    /// What has won a trial in a network in which the default took nearly as long as in this one; and its gain there.
+    pub(super) fn best_nearby(&self) -> Option<(Choice, Gain)> {
+        self.networks.best_near(self.level?)
+    }
+
+    /// What was best in the last network that is remembered.
+    pub(super) fn best_of_another(&self) -> Option<Choice> {
+        self.networks.last_best()
     }
 
     /// What was best then is not any more.
     pub(super) fn forget_best(&mut self) {
-        if let Some(number) = self.network_alike() {
-            self.networks.remove(number);
-        }
-    }
-
-    fn network_alike(&self) -> Option<usize> {
-        let level = self.level?;
-        self.networks.iter().position(|network| (network.level - level).abs() <= ALIKE)
+        self.level.iter().for_each(|level| self.networks.forget(*level));
     }
 
     /// Goes on to explore.
@@ -453,12 +442,7 @@ impl Course {
 
     /// This looks best in the network as it is now.
     pub(super) fn remember_best(&mut self, best: Choice, gain: Option<Gain>) {
-        self.forget_best();
-        let Some(level) = self.level else { return };
-        self.networks.push(Network { level, best, gain });
-        if self.networks.len() > NETWORKS {
-            self.networks.remove(0);
-        }
+        self.level.iter().for_each(|level| self.networks.remember(*level, best, gain));
     }
 
     /// It is decided.

@@ -11,7 +11,7 @@ use super::{Measured, Over, Question, Section, in_words, numbers, together};
 /// From the 100th call after a change on: the tuner's total over the best's.
 const OVER_ORACLE_MAX: f64 = 1.05;
 const HOSTS: usize = 4;
-const SIZES: [usize; 3] = [64 << 10, 1 << 20, 4 << 20];
+const SIZES: [usize; 5] = [16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 /// Calls while it learns, and after each change.
 const LEARNING: usize = 400;
 const COMPARED: usize = 300;
