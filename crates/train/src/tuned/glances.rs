@@ -126,7 +126,9 @@ impl Glances {
     /// A boundary before the first meeting, after so many calls of each context, which are believed to have taken so long: is it time for a glance?
     fn is_early_one_due(&mut self, (calls, seconds): (u64, f64)) -> bool {
         let Some(First { takes_s, last }) = &mut self.first else { return false };
-        let is_due = (calls - last.0) as f64 >= CALLS_MIN && seconds - last.1 >= *takes_s / SHARE;
+        // Of each context there are fewer calls when another one comes.
+        let more = calls.saturating_sub(last.0) as f64;
+        let is_due = more >= CALLS_MIN && seconds - last.1 >= *takes_s / SHARE;
         if is_due {
             *last = (calls, seconds);
         }
@@ -476,8 +478,12 @@ mod tests {
         };
         assert_eq!(due(0.501e-3), [40, 80]);
         assert_eq!(due(10e-3), [16, 32, 48, 64, 80, 96]);
+        assert!(
+            glances.is_early_one_due((100, 1.0)) && !glances.is_early_one_due((60, 2.0)),
+            "a second context has come"
+        );
         glances.meet(&[], false, |_| Choice::Default);
-        assert!(!glances.is_early_one_due((1000, 1.0)), "they have met");
+        assert!(!glances.is_early_one_due((1000, 3.0)), "they have met");
     }
 
     #[test]
