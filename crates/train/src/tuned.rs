@@ -8,6 +8,7 @@ mod by_iterations;
 mod calls;
 mod clock;
 mod congestion;
+mod early;
 mod followed;
 mod glances;
 mod iterations;
@@ -325,8 +326,8 @@ impl<'a> TunedCalls<'a> {
     /// In how many boundaries they meet again, and whether they compare clocks now. `at_a_glance`: they do not because it is time, but as calls look
     /// changed.
     fn meet(&mut self, at_a_glance: bool) -> Result<(u64, bool), CommError> {
-        // What it would say is learned here.
-        self.glances.end()?;
+        // One that is under way may have seen what they meet for now.
+        let at_a_glance = self.glances.end()? || at_a_glance;
         // Whose turn it is in a schedule counts from here, which is behind the same call on all ranks.
         let (mut made, numbers) = (std::mem::take(&mut self.made), self.kinds.take());
         let mut step = std::mem::take(&mut self.step);

@@ -8,13 +8,14 @@
 
 use std::collections::BTreeMap;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use paceline_comm::{Buffer, CallOptions, CommError, Communicator, Pending, Reduction};
 use paceline_tune::statistics::median;
 use paceline_tune::{Choice, ContextKey};
 
 use super::clock::{Clock, Took};
+use super::early::{Early, SoFar};
 use super::{Made, TunedCalls};
 
 /// Glances take no more than this share of the time of the calls between them.
@@ -32,6 +33,9 @@ const UNDER_WAY: u64 = 2;
 /// And it takes such a share of what a collective does that is waited for: its messages need processors, and nobody needs to be there when they
 /// come.
 const BESIDE: f64 = 0.25;
+
+/// Whoever ends his job waits no longer for the others to have theirs.
+const LEFT: Duration = Duration::from_secs(2);
 
 /// The last calls that tell, of the context's choice that stands, and how many before the ranks met say what is usual, at most.
 const TELLING: usize = 12;
@@ -71,19 +75,11 @@ pub(super) struct Glances {
     mistakes: f64,
     usual: BTreeMap<ContextKey, Usual>,
     /// Before the ranks have met for the first time, after a rehearsal.
-    first: Option<First>,
+    early: Option<Early>,
     /// What has begun and was not asked for yet.
     under_way: Option<UnderWay>,
     /// Of the one before.
     buffer: Option<Buffer<f64>>,
-}
-
-/// Before the ranks have met, they glance by calls and seconds that all of them believe in.
-#[derive(Clone, Copy, Debug)]
-struct First {
-    takes_s: f64,
-    /// Calls and seconds when it was time for the last one.
-    last: (u64, f64),
 }
 
 /// A glance that has begun.
@@ -105,7 +101,7 @@ impl Default for Glances {
             mean_s: None,
             mistakes: MISTAKES,
             usual: BTreeMap::new(),
-            first: None,
+            early: None,
             under_way: None,
             buffer: None,
         }
@@ -120,19 +116,13 @@ fn believed_s(collective_s: f64, hosts: usize) -> f64 {
 impl Glances {
     /// Calls were rehearsed, and nobody has met yet: there are glances from the first calls on, each of which takes so long.
     pub(super) fn begin_early(&mut self, takes_s: f64) {
-        self.first = Some(First { takes_s, last: (0, 0.0) });
+        self.early = Some(Early::every(takes_s / SHARE, CALLS_MIN));
     }
 
-    /// A boundary before the first meeting, after so many calls of each context, which are believed to have taken so long: is it time for a glance?
-    fn is_early_one_due(&mut self, (calls, seconds): (u64, f64)) -> bool {
-        let Some(First { takes_s, last }) = &mut self.first else { return false };
-        // Of each context there are fewer calls when another one comes.
-        let more = calls.saturating_sub(last.0) as f64;
-        let is_due = more >= CALLS_MIN && seconds - last.1 >= *takes_s / SHARE;
-        if is_due {
-            *last = (calls, seconds);
-        }
-        is_due
+    /// Are there some before the ranks have met?
+    #[cfg(test)]
+    pub(super) fn are_early(&self) -> bool {
+        self.early.is_some()
     }
 
     /// A boundary at which they do not meet: do they glance?
@@ -146,7 +136,7 @@ impl Glances {
     }
 
     /// A boundary at which they do not meet: do they glance, and have calls changed? `made`: those on this rank since they have met. `so_far`:
-    /// before the first meeting, calls of each context and the seconds that all are believed to have taken. `then`: what a context's calls take that
+    /// before the first meeting, what was called, and of how many contexts. `then`: what a context's calls take that
     /// are not tried.
     ///
     /// # Errors
@@ -156,11 +146,11 @@ impl Glances {
         communicator: &Communicator,
         clock: &Clock,
         made: &[Made],
-        so_far: Option<(u64, f64)>,
+        so_far: Option<(SoFar, usize)>,
         then: impl Fn(ContextKey) -> Choice,
     ) -> Result<bool, CommError> {
         let is_due = match so_far {
-            Some(so_far) => self.is_early_one_due(so_far),
+            Some((so_far, contexts)) => self.early.as_mut().is_some_and(|early| early.is_due(so_far, contexts)),
             None => self.is_due(),
         };
         if let Some(under_way) = &mut self.under_way {
@@ -171,8 +161,11 @@ impl Glances {
             return Ok(false);
         }
         // Of what was called too few times before they met, what is usual is what it has taken since.
-        let known: Vec<ContextKey> = self.usual.keys().copied().collect();
-        self.note_usual(made.iter().filter(|made| !known.contains(&made.context.key())), USUAL, then);
+        let known = self.usual.iter().filter(|(key, usual)| usual.choice == then(**key));
+        let known: Vec<ContextKey> = known.map(|(key, _)| *key).collect();
+        let cold = if so_far.is_some() { made.len() / 2 } else { 0 };
+        let unknown = made[cold..].iter().filter(|made| !known.contains(&made.context.key()));
+        self.note_usual(unknown, USUAL, then);
         if communicator.topology().hosts() > 1 {
             self.begin(communicator, made).map(|()| false)
         } else {
@@ -194,15 +187,24 @@ impl Glances {
         Ok(())
     }
 
+    /// Nobody asks for the one that is under way any more.
+    fn leave(&mut self) {
+        if let Some(UnderWay { pending, .. }) = self.under_way.take() {
+            let _ = pending.wait_timeout(LEFT);
+        }
+    }
+
     /// Ends the one that is under way, if one is: have calls changed?
     ///
     /// # Errors
     /// As [`Communicator::all_reduce`].
     pub(super) fn end(&mut self) -> Result<bool, CommError> {
         let Some(UnderWay { pending, began_s, .. }) = self.under_way.take() else { return Ok(false) };
-        let began = Instant::now();
+        // Should somebody not have come yet, he is waited for, and that is not what a glance takes.
+        let (is_there, began) = (pending.is_done(), Instant::now());
         let most = pending.wait()?;
-        self.last = Took::from(began_s + began.elapsed().as_secs_f64());
+        let ended_s = if is_there { began.elapsed().as_secs_f64() } else { 0.0 };
+        self.last = Took::from(began_s + ended_s);
         self.takes(most[2]);
         let has_changed = most[0] <= 0.0 || most[1] <= 0.0;
         self.buffer = Some(most);
@@ -252,7 +254,7 @@ impl Glances {
     /// They meet: what was usual until here, or, if a glance has called them, since something has changed. `made`: as this rank has timed them;
     /// `then`: what a context's calls took that were not tried.
     pub(super) fn meet(&mut self, made: &[Made], at_a_glance: bool, then: impl Fn(ContextKey) -> Choice) {
-        (self.passed, self.first) = (0, None);
+        (self.passed, self.early) = (0, None);
         self.note_usual(made.iter(), if at_a_glance { TELLING } else { USUAL }, then);
     }
 
@@ -304,6 +306,7 @@ impl Glances {
 
     /// As rank 0 has told.
     pub(super) fn set(&mut self, every: u64) {
+        self.early = None;
         self.every = Some(every).filter(|every| *every > 0);
     }
 }
@@ -311,8 +314,7 @@ impl Glances {
 impl TunedCalls<'_> {
     /// A boundary at which the ranks do not meet: do they glance, and have calls changed?
     pub(super) fn glance(&mut self) -> Result<bool, CommError> {
-        let contexts = self.kinds.called().max(1) as u64;
-        let so_far = self.meetings.so_far().map(|(calls, seconds)| (calls / contexts, seconds));
+        let so_far = self.meetings.so_far().map(|so_far| (so_far, self.kinds.called()));
         let then = |key| self.policies.current().after_turns(key);
         self.glances.have_changed(self.communicator, &self.clock, &self.made, so_far, then)
     }
@@ -323,12 +325,12 @@ impl TunedCalls<'_> {
     }
 }
 
-/// One that has begun ends before its communicator may: all ranks have begun it.
+/// One that has begun ends before its communicator may: all ranks have begun it, unless one has failed.
 impl Drop for TunedCalls<'_> {
     fn drop(&mut self) {
         if !thread::panicking() {
             // What is wrong with it is wrong with the communicator, and its next call says so.
-            let _ = self.glances.end();
+            self.glances.leave();
         }
     }
 }
@@ -462,28 +464,6 @@ mod tests {
         assert_eq!(due, [false, false, true, false, false, true, false]);
         glances.set(0);
         assert!((0..100).all(|_| !glances.is_due()));
-    }
-
-    #[test]
-    fn before_the_first_meeting_a_glance_comes_after_calls_and_time_enough() {
-        let mut glances = Glances::default();
-        assert!(!glances.is_early_one_due((1000, 1.0)), "nothing was rehearsed");
-        // A tenth of a millisecond is a two-hundredth of twenty milliseconds.
-        glances.begin_early(1e-4);
-        let mut due = |call_s: f64| {
-            let is_due = |calls: &u64| glances.is_early_one_due((*calls, *calls as f64 * call_s));
-            let due: Vec<u64> = (1..=100).filter(is_due).collect();
-            glances.begin_early(1e-4);
-            due
-        };
-        assert_eq!(due(0.501e-3), [40, 80]);
-        assert_eq!(due(10e-3), [16, 32, 48, 64, 80, 96]);
-        assert!(
-            glances.is_early_one_due((100, 1.0)) && !glances.is_early_one_due((60, 2.0)),
-            "a second context has come"
-        );
-        glances.meet(&[], false, |_| Choice::Default);
-        assert!(!glances.is_early_one_due((1000, 3.0)), "they have met");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use paceline_plan::{LinkCost, LinkCosts};
 use paceline_tune::Schedule;
 
+use super::early::SoFar;
 use super::glances::Pace;
 
 /// Meetings take no more than this share of the time of the calls between them.
@@ -38,6 +39,8 @@ const DECIDED_AGAIN: u64 = Schedule::LENGTH_MAX as u64;
 /// They hurry no oftener than so many times in a row, and once for every two other meetings: noise raises doubts, too.
 const HURRIES: f64 = 6.0;
 const HURRIES_EARNED: f64 = 0.5;
+/// So many are left for doubts.
+const KEPT_FOR_DOUBTS: f64 = 2.0;
 
 /// What rank 0 is believed to need for its decisions about a context, in seconds, until a meeting has been timed.
 const DECIDING_S: f64 = 50e-6;
@@ -169,10 +172,10 @@ impl Meetings {
         meeting_s + meeting_s.min(LEARNING_S * timed as f64)
     }
 
-    /// Before the ranks have met: calls so far, and the seconds that they are believed to have taken.
-    pub(super) fn so_far(&self) -> Option<(u64, f64)> {
-        let (calls, _, seconds) = self.before;
-        self.every.is_none().then_some((calls, seconds))
+    /// What was called before the ranks have met for the first time.
+    pub(super) fn so_far(&self) -> Option<SoFar> {
+        let (_, timed, seconds) = self.before;
+        self.every.is_none().then_some(SoFar { timed, seconds })
     }
 
     /// Are all calls of so many bytes timed, or some of them, also behind the turns?
@@ -230,16 +233,18 @@ impl Meetings {
         let before = passed.max(self.every.unwrap_or(0) as f64).max(self.unhurried);
         self.unhurried = every.min(GROWS * before);
         let soon = match (calls.are_in_doubt, calls.are_decided_again) {
-            (true, _) => Some(ASKED),
-            (false, true) => Some(DECIDED_AGAIN),
+            (true, _) => Some((ASKED, 1.0)),
+            (false, true) => Some((DECIDED_AGAIN, 1.0 + KEPT_FOR_DOUBTS)),
             (false, false) => None,
         };
-        let every = match soon.filter(|_| self.hurries >= 1.0) {
-            Some(soon) => self.unhurried.min(soon as f64 * passed / calls.most as f64),
-            None => self.unhurried,
+        let soon = soon.filter(|(_, left)| self.hurries >= *left);
+        let soon = soon.map(|(calls_until, _)| calls_until as f64 * passed / calls.most as f64);
+        let every = soon.map_or(self.unhurried, |soon| soon.min(self.unhurried));
+        self.hurries = if calls.are_in_doubt || every < self.unhurried {
+            (self.hurries - 1.0).max(0.0)
+        } else {
+            (self.hurries + HURRIES_EARNED).min(HURRIES)
         };
-        self.hurries =
-            if soon.is_some() { (self.hurries - 1.0).max(0.0) } else { (self.hurries + HURRIES_EARNED).min(HURRIES) };
         every.ceil().max(1.0) as u64
     }
 
@@ -331,6 +336,25 @@ mod tests {
         assert_eq!(in_a_row, [true, true, true, true, true, true, false, false]);
         assert!(!hurries(false) && !hurries(false));
         assert_eq!([hurries(true), hurries(true)], [true, false], "two others were worth one");
+    }
+
+    /// The same meetings: while it is decided again they come after sixteen calls, and leave two hurries for the next doubt.
+    #[test]
+    fn who_decides_again_hurries_less_and_leaves_something_for_doubts() {
+        let mut meetings = meetings(1e-6);
+        let mut passed = 100;
+        let mut every = |are_in_doubt, are_decided_again| {
+            meetings.met(passed);
+            meetings.passed = passed;
+            let seconds = 1e-3 * passed as f64;
+            let calls = Calls { seconds, most: passed, are_in_doubt, are_decided_again, ..Calls::default() };
+            passed = meetings.plan(1e-3, Duration::from_millis(1), calls);
+            passed
+        };
+        every(false, false);
+        let again: Vec<bool> = (0..7).map(|_| every(false, true) == DECIDED_AGAIN).collect();
+        assert_eq!(again, [true, true, true, true, false, false, true], "one more was earned");
+        assert_eq!([every(true, false), every(true, true)], [ASKED; 2]);
     }
 
     /// Ten iterations of a second, which a meeting of a tenth of a millisecond would be worth after each.

@@ -70,13 +70,18 @@ impl Arrival {
 
     /// A call of what stands has ended, and took so many seconds: does it look as if the network had changed since the job has begun? Then by
     /// how much all took longer than in the rehearsal before that, as a logarithm.
-    fn changes(&mut self, drift: &mut Drift, expected: Expected, seconds: f64) -> Option<f64> {
+    /// `default_level`: what the default took there, as a logarithm.
+    fn changes(&mut self, drift: &mut Drift, expected: Expected, default_level: f64, seconds: f64) -> Option<f64> {
         if self.ended <= COLD {
             return None;
         }
         let times = seconds / expected.mean.exp();
         if drift.observe(times, expected.deviation, expected.noise) {
-            return Some(median(&self.calm).unwrap_or(0.0));
+            let own = median(&self.calm).unwrap_or(0.0);
+            // Half of the default's calls say it better: most of them were before.
+            let logs: Vec<f64> = self.default_s.iter().map(|seconds| seconds.ln()).collect();
+            let of_default = median(&logs).filter(|_| logs.len() >= TELLING / 2);
+            return Some(of_default.map_or(own, |now| now - default_level));
         }
         self.suspected.push(times.ln());
         if drift.is_calm() {
@@ -96,12 +101,12 @@ impl Tuner {
         (arm, role, seconds): (usize, Role, f64),
         tried: bool,
     ) {
-        let stands = course.stands();
+        let (stands, default_level) = (course.stands(), course.usual_level());
         let Some(arrival) = &mut course.arrival else { return };
         let is_known = arrival.ends(arm == situation.default, (arm, role, seconds), tried);
         if stands == Some(arm) {
             let expected = self.learner.expected(situation, arm);
-            if let Some(by) = arrival.changes(&mut course.drift, expected, seconds) {
+            if let Some(by) = arrival.changes(&mut course.drift, expected, default_level, seconds) {
                 return self.changes_before_it_is_known(situation, course, by, (arm, role, seconds));
             }
         }

@@ -49,6 +49,7 @@ fn what_is_faster_wins_and_is_in_force_on_all_ranks() {
             assert!(matches!(standing, Standing::Chosen(stands, _) if stands == choice), "{standing:?}");
         }
         assert!(found.called > 1 && found.called <= found.choices && found.is_complete, "{found:?}");
+        assert_eq!(tuned.glances.are_early(), tuned.meetings.times_others(64 << 10), "who times calls watches them");
     });
 }
 

@@ -49,16 +49,18 @@ fn all_ranks_meet_at_the_same_boundary_when_calls_have_changed() {
 fn a_change_before_the_first_meeting_is_seen() {
     let met = on_hosts(3, "flat", |communicator| {
         let mut calls = TunedCalls::new(&communicator, 5);
-        let state = calls.state_of(CollectiveKind::AllReduce, 1 << 10, &CALL);
+        let state = calls.state_of(CollectiveKind::AllReduce, 1 << 28, &CALL);
+        calls.kinds.takes(state, 1e-6);
         calls.glances.begin_early(1e-9);
         let met = |boundary: &usize| {
-            call_of(&mut calls, &state, |_| Duration::from_micros(if *boundary < 30 { 1 } else { 5 }));
+            call_of(&mut calls, &state, |_| Duration::from_micros(if *boundary < 40 { 1 } else { 5 }));
             calls.boundary().unwrap();
             calls.made.is_empty()
         };
-        (1..=60).find(met)
+        (1..=90).find(met)
     });
-    // What is usual is noted at the 16th call. At the 48th the twelve that tell have changed, and at the 50th all know it.
+    // What is usual is noted at the 32nd call, of those from the 17th on. At the 48th nine of the twelve that tell have changed, and at the 50th all
+    // ranks know it.
     assert_eq!(met, [Some(50); 3]);
 }
 
@@ -69,11 +71,14 @@ fn a_job_may_end_while_a_glance_is_under_way() {
         let mut calls = TunedCalls::new(&communicator, 5);
         calls.meetings.met(1000);
         calls.glances.set(1);
+        if communicator.rank() > 0 {
+            // The first one has long ended his job then, but for this.
+            std::thread::sleep(Duration::from_millis(30));
+        }
         calls.boundary().unwrap();
-        drop(calls);
-        let mut sum = [1.0f64];
-        communicator.all_reduce(&mut sum, Reduction::Sum, &CallOptions::default()).unwrap();
-        assert_eq!(sum, [3.0]);
+        if communicator.rank() > 0 {
+            assert_eq!(calls.glances.end().map_err(|error| error.to_string()), Ok(false));
+        }
     });
 }
 
