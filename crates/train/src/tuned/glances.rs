@@ -254,7 +254,7 @@ impl Glances {
     /// They meet: what was usual until here, or, if a glance has called them, since something has changed. `made`: as this rank has timed them;
     /// `then`: what a context's calls took that were not tried.
     pub(super) fn meet(&mut self, made: &[Made], at_a_glance: bool, then: impl Fn(ContextKey) -> Choice) {
-        (self.passed, self.early) = (0, None);
+        self.passed = 0;
         self.note_usual(made.iter(), if at_a_glance { TELLING } else { USUAL }, then);
     }
 

@@ -68,20 +68,23 @@ impl Arrival {
         self.default_s.len() >= TELLING
     }
 
-    /// A call of what stands has ended, and took so many seconds: does it look as if the network had changed since the job has begun? Then by
-    /// how much all took longer than in the rehearsal before that, as a logarithm.
-    /// `default_level`: what the default took there, as a logarithm.
-    fn changes(&mut self, drift: &mut Drift, expected: Expected, default_level: f64, seconds: f64) -> Option<f64> {
+    /// What the default takes in the job, as a logarithm, if it was called.
+    fn default_level(&self) -> Option<f64> {
+        let logs: Vec<f64> = self.default_s.iter().map(|seconds| seconds.ln()).collect();
+        median(&logs)
+    }
+
+    /// A call of what stands has ended, and took so many seconds: does it look as if the network had changed since the job has begun? Then, as
+    /// logarithms, by how much what stands took longer than in the rehearsal before that, and what the default took in the job, if half of its calls are known:
+    /// most of them were before.
+    fn changes(&mut self, drift: &mut Drift, expected: Expected, seconds: f64) -> Option<(f64, Option<f64>)> {
         if self.ended <= COLD {
             return None;
         }
         let times = seconds / expected.mean.exp();
         if drift.observe(times, expected.deviation, expected.noise) {
-            let own = median(&self.calm).unwrap_or(0.0);
-            // Half of the default's calls say it better: most of them were before.
-            let logs: Vec<f64> = self.default_s.iter().map(|seconds| seconds.ln()).collect();
-            let of_default = median(&logs).filter(|_| logs.len() >= TELLING / 2);
-            return Some(of_default.map_or(own, |now| now - default_level));
+            let of_default = self.default_level().filter(|_| self.default_s.len() >= TELLING / 2);
+            return Some((median(&self.calm).unwrap_or(0.0), of_default));
         }
         self.suspected.push(times.ln());
         if drift.is_calm() {
@@ -101,25 +104,25 @@ impl Tuner {
         (arm, role, seconds): (usize, Role, f64),
         tried: bool,
     ) {
-        let (stands, default_level) = (course.stands(), course.usual_level());
+        let stands = course.stands();
         let Some(arrival) = &mut course.arrival else { return };
         let is_known = arrival.ends(arm == situation.default, (arm, role, seconds), tried);
         if stands == Some(arm) {
             let expected = self.learner.expected(situation, arm);
-            if let Some(by) = arrival.changes(&mut course.drift, expected, default_level, seconds) {
+            if let Some((own_by, of_default)) = arrival.changes(&mut course.drift, expected, seconds) {
+                let by = of_default.map_or(own_by, |now| now - course.usual_level());
                 return self.changes_before_it_is_known(situation, course, by, (arm, role, seconds));
             }
         }
         if !is_known {
             return;
         }
-        let Arrival { calls, default_s, .. } = course.arrival.take().unwrap_or_default();
+        let arrival = course.arrival.take().unwrap_or_default();
         course.drift = Drift::default();
-        let logs: Vec<f64> = default_s.iter().map(|seconds| seconds.ln()).collect();
-        if let Some(now) = median(&logs) {
+        if let Some(now) = arrival.default_level() {
             self.was_measured_elsewhere(situation, course, now - course.usual_level());
         }
-        for (arm, role, seconds) in calls {
+        for (arm, role, seconds) in arrival.calls {
             self.account(situation, course, (arm, seconds), true);
             self.learner.observe(situation, arm, seconds);
             if arm == situation.default {
@@ -134,8 +137,8 @@ impl Tuner {
         self.judge_sum(situation, course);
     }
 
-    /// It looks as if the network had changed before it is known what the default takes in the job. Until then it took as many times as long as in
-    /// the rehearsal as what stands did; and the default is asked whether it takes that still.
+    /// It looks as if the network had changed before it is known what the default takes in the job. Until then all took longer than in
+    /// the rehearsal, `by` so much as a logarithm; and the default is asked whether it takes that still.
     fn changes_before_it_is_known(
         &mut self,
         situation: &Situation,
